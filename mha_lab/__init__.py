@@ -1,0 +1,50 @@
+"""mha_lab: multi-head attention in small, finished pieces that the chapters build and then import.
+
+One mask convention holds throughout: boolean, ``True`` = may attend, broadcastable to
+``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier;
+``mha_lab.plot`` brings matplotlib and seaborn when it is first used.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+from mha_lab.attention import masked_softmax, scaled_dot_product_attention, scaled_dot_product_scores
+from mha_lab.heads import merge_heads, split_heads
+from mha_lab.masks import (
+    causal_mask,
+    mask_from_additive,
+    mask_from_blocked,
+    mask_to_additive,
+    mask_to_blocked,
+    padding_mask,
+)
+from mha_lab.multihead import MultiHeadAttention, SingleHeadAttention
+from mha_lab.scores import AdditiveScore, RelativePositionBias
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AdditiveScore",
+    "MultiHeadAttention",
+    "RelativePositionBias",
+    "SingleHeadAttention",
+    "causal_mask",
+    "mask_from_additive",
+    "mask_from_blocked",
+    "mask_to_additive",
+    "mask_to_blocked",
+    "masked_softmax",
+    "merge_heads",
+    "padding_mask",
+    "plot",
+    "scaled_dot_product_attention",
+    "scaled_dot_product_scores",
+    "split_heads",
+    "toy",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in ("plot", "toy"):
+        return import_module(f"mha_lab.{name}")
+    raise AttributeError(f"module 'mha_lab' has no attribute {name!r}")

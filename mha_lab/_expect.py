@@ -1,0 +1,249 @@
+"""Checks of what callers pass in: each failure says expected, got and the likely mistake.
+
+Every public function calls these before it computes anything, so a wrong argument never costs a
+matrix product and never surfaces as an error from deep inside PyTorch.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+
+def fail(error: type[Exception], what: str, expected: str, got: object, hint: str = "") -> NoReturn:
+    """Raise ``error`` in the one format that all messages of this package share."""
+    raise error(f"{what}: expected {expected}, got {got}.{' ' + hint if hint else ''}")
+
+
+def shape(size: Sequence[int]) -> str:
+    """A shape the way the documentation writes it: ``(2, 5, 4)``."""
+    return str(tuple(size))
+
+
+def whole_number(name: str, value: object, *, at_least: int = 1) -> int:
+    """``value`` if it is an ``int`` that is large enough (``bool`` is not taken for one)."""
+    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
+        fail(
+            TypeError,
+            name,
+            "an int",
+            f"{type(value).__name__} {value!r}",
+            "Did a division with / make a float? Use //." if isinstance(value, float) else "",
+        )
+    if value < at_least:
+        fail(ValueError, name, f"at least {at_least}", value)
+    return value
+
+
+def real_number(name: str, value: object) -> float:
+    """``value`` if it is a finite Python number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        hint = "Call .item() on a tensor of one element." if isinstance(value, Tensor) else ""
+        fail(TypeError, name, "a number", type(value).__name__, hint)
+    if not math.isfinite(value):
+        fail(ValueError, name, "a finite number", value)
+    return value
+
+
+def probability(name: str, value: object) -> float:
+    """``value`` if it can be the probability of dropping a weight: at least 0 and below 1."""
+    if not 0.0 <= real_number(name, value) < 1.0:
+        fail(ValueError, name, "a probability p with 0 <= p < 1", value)
+    return value
+
+
+def tensor(name: str, value: object, wanted: str, *, min_rank: int, max_rank: int | None = None) -> Tensor:
+    """``value`` if it is a tensor of an allowed rank; ``wanted`` names the shape in words."""
+    if not isinstance(value, Tensor):
+        hint = "" if value is None else f"Did you mean torch.tensor({name})?"
+        fail(TypeError, name, f"a torch.Tensor of shape {wanted}", type(value).__name__, hint)
+    if value.ndim < min_rank or (max_rank is not None and value.ndim > max_rank):
+        missing = min_rank - value.ndim
+        hint = f"Is an axis missing? {name}[None] adds one." if missing > 0 else "Is there an axis too many?"
+        got = f"rank {value.ndim}, shape {shape(value.shape)}"
+        fail(ValueError, name, f"a tensor of shape {wanted}", got, hint)
+    return value
+
+
+def floating(name: str, value: Tensor) -> None:
+    """``value`` holds floating-point numbers."""
+    if not value.is_floating_point():
+        fail(TypeError, name, "a floating-point dtype", value.dtype, f"Did you mean {name}.float()?")
+
+
+def boolean(name: str, value: Tensor, hint: str) -> None:
+    """``value`` holds booleans."""
+    if value.dtype != torch.bool:
+        fail(TypeError, name, "a boolean tensor (dtype torch.bool)", value.dtype, hint)
+
+
+def sequence(name: str, value: Tensor, axis: int = -2) -> None:
+    """The sequence axis of ``value`` holds at least one token."""
+    if value.shape[axis] == 0:
+        got = f"shape {shape(value.shape)}, whose sequence is empty"
+        fail(ValueError, name, "at least one token", got, "Was every token filtered out before this call?")
+
+
+def same_kind(**tensors: Tensor) -> None:
+    """All tensors share one device and one dtype (under autocast, dtypes may differ)."""
+    (first, reference), *others = tensors.items()
+    for name, other in others:
+        if other.device != reference.device:
+            hint = f"Did you mean {name}.to({first}.device)?"
+            fail(ValueError, name, f"the device of {first}, {reference.device}", other.device, hint)
+        if other.dtype != reference.dtype and not torch.is_autocast_enabled(reference.device.type):
+            hint = f"Did you mean {name}.to({first}.dtype)?"
+            fail(TypeError, name, f"the dtype of {first}, {reference.dtype}", other.dtype, hint)
+
+
+def leading(**tensors: Tensor) -> tuple[int, ...]:
+    """The common shape of all axes but the last two, which must broadcast."""
+    (first, reference), *others = tensors.items()
+    common = tuple(reference.shape[:-2])
+    for name, other in others:
+        joined = _broadcast(common, tuple(other.shape[:-2]))
+        if joined is None:
+            expected = f"leading axes that broadcast with {first}'s {shape(common)}"
+            hint = "Do both hold the same batch, with heads split (or not) in both?"
+            fail(ValueError, name, expected, shape(other.shape), hint)
+        common = joined
+    return common
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    rank = max(len(a), len(b))
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    if any(m != n and m != 1 and n != 1 for m, n in zip(a, b, strict=True)):
+        return None
+    return tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
+
+
+def width(name: str, value: Tensor, size_name: str, size: int) -> None:
+    """The last axis of ``value`` holds ``size`` numbers."""
+    if value.shape[-1] != size:
+        expected = f"a last axis of {size_name} = {size}"
+        fail(ValueError, name, expected, f"{value.shape[-1]}, from shape {shape(value.shape)}")
+
+
+def divides(name: str, value: int, whole_name: str, whole: int) -> None:
+    """``whole`` can be cut into ``value`` equal parts."""
+    if whole == 0 or whole % value:
+        possible = ", ".join(str(part) for part in range(1, whole + 1) if whole % part == 0)
+        fail(
+            ValueError,
+            name,
+            f"a number that divides {whole_name} = {whole}",
+            value,
+            f"Possible: {possible or 'none'}.",
+        )
+
+
+def same_batch(axis: int = 0, **tensors: Tensor) -> None:
+    """All tensors are batched, with as many samples each, or none is."""
+    (first, reference), *others = tensors.items()
+    for name, other in others:
+        if other.ndim != reference.ndim:
+            expected = f"as many axes as {first}, {reference.ndim}"
+            fail(
+                ValueError,
+                name,
+                expected,
+                f"rank {other.ndim}, shape {shape(other.shape)}",
+                "Is the batch axis missing in one?",
+            )
+        if other.ndim == 3 and other.shape[axis] != reference.shape[axis]:
+            expected = f"the batch size of {first}, {reference.shape[axis]}"
+            fail(
+                ValueError,
+                name,
+                expected,
+                f"{other.shape[axis]}, from shape {shape(other.shape)}",
+                "Is batch_first right?",
+            )
+
+
+def returned_scores(scores: object, target: Sequence[int]) -> None:
+    """What a ``score`` of the caller's own returned has the shape that weights have."""
+    wanted = f"(batch, heads, query, key) = {shape(target)}"
+    if not isinstance(scores, Tensor) or not scores.is_floating_point():
+        got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
+        fail(TypeError, "score", f"a callable that returns a floating-point tensor {wanted}", got)
+    if tuple(scores.shape) != tuple(target):
+        hint = "score gets (batch, heads, n, d_k) tensors; queries are rows, keys are columns."
+        fail(ValueError, "score", f"a callable that returns {wanted}", shape(scores.shape), hint)
+
+
+def query_and_key(query: object, key: object) -> tuple[int, ...]:
+    """Both can be multiplied into scores; returns the leading axes that the scores will have."""
+    tensor("query", query, "(..., n_q, d_k)", min_rank=2)
+    tensor("key", key, "(..., n_k, d_k)", min_rank=2)
+    floating("query", query)
+    floating("key", key)
+    same_kind(query=query, key=key)
+    sequence("query", query)
+    sequence("key", key)
+    if query.shape[-1] == 0:
+        fail(ValueError, "query", "a width d_k of at least 1", shape(query.shape))
+    if key.shape[-1] != query.shape[-1]:
+        got = f"{key.shape[-1]}, from shape {shape(key.shape)}"
+        transposed = key.shape[-2] == query.shape[-1]
+        hint = "Was key transposed already?" if transposed else "Were both projected to d_k?"
+        fail(ValueError, "key", f"the width of query, d_k = {query.shape[-1]}", got, hint)
+    return leading(query=query, key=key)
+
+
+def mask_for(mask: object, target: Sequence[int], device: torch.device) -> None:
+    """``mask`` is boolean, on ``device``, and broadcasts to the scores' shape ``target``."""
+    axes = {2: "(query, key)", 3: "(batch, query, key)", 4: "(batch, heads, query, key)"}.get(
+        len(target), "(..., query, key)"
+    )
+    tensor("mask", mask, f"that broadcasts to {axes} = {shape(target)}", min_rank=0)
+    if mask.dtype != torch.bool:
+        if mask.is_floating_point():
+            hint = "For a mask of 0 and -inf, did you mean mask_from_additive(mask)?"
+        else:
+            hint = "Did you mean mask.bool(), with True where a query may attend?"
+        boolean("mask", mask, hint)
+    if mask.device != device:
+        fail(
+            ValueError,
+            "mask",
+            f"the device of the scores, {device}",
+            mask.device,
+            "Did you mean mask.to(device)?",
+        )
+    sizes, wanted = tuple(mask.shape), tuple(target)
+    extra = len(sizes) - len(wanted)
+    tail = wanted[len(wanted) - len(sizes) :] if extra < 0 else wanted
+    if extra > 0 or any(m != n and m != 1 for m, n in zip(sizes, tail, strict=True)):
+        fail(
+            ValueError,
+            "mask",
+            f"a shape that broadcasts to {axes} = {shape(wanted)}",
+            shape(sizes),
+            _hint(sizes, wanted),
+        )
+
+
+def _hint(sizes: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """The likely mistake behind a mask of shape ``sizes`` where ``wanted`` was needed."""
+    n_query, n_key = wanted[-2:]
+    batch = wanted[0] if len(wanted) > 2 else None
+    if len(wanted) == 4 and sizes == (batch, n_key):
+        return "A row of visible keys for each sample: did you mean padding_mask(lengths), or mask[:, None, None, :]?"
+    if len(wanted) == 3 and sizes == (batch, n_key):
+        return "A row of visible keys for each sample: did you mean mask[:, None, :]?"
+    if len(wanted) == 4 and sizes == (batch, n_query, n_key):
+        return "A mask for each sample needs an axis for the heads: did you mean mask[:, None]?"
+    if len(wanted) == 4 and sizes == (batch * wanted[1], n_query, n_key):
+        return (
+            "torch.nn.MultiheadAttention's mask for each head? Did you mean "
+            f"mask_from_blocked(mask).view{shape(wanted)}?"
+        )
+    if len(sizes) == len(wanted) + 1 and sizes[-3:-2] == (1,):
+        return "Its heads axis has no counterpart here: did you mean mask.squeeze(-3)?"
+    if len(sizes) >= 2 and sizes[-2:] == (n_key, n_query) and n_query != n_key:
+        return "Queries are rows and keys are columns: did you mean mask.mT?"
+    return "Queries are rows and keys are columns; an axis of size 1 is repeated."

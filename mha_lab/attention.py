@@ -1,0 +1,215 @@
+"""Scaled dot-product attention as pure functions: scores, weights, output.
+
+Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1, equation 1.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from mha_lab import _expect as expect
+
+
+def scaled_dot_product_scores(
+    query: Float[Tensor, "*#batch n_q d_k"],
+    key: Float[Tensor, "*#batch n_k d_k"],
+    *,
+    scale: float | None = None,
+) -> Float[Tensor, "*batch n_q n_k"]:
+    """How well each query matches each key: ``scores[i, j] = scale * (query[i] · key[j])``.
+
+    In matrix form ``scores = scale * query @ key.mT``.
+
+    Args:
+        query: ``(..., n_q, d_k)``.
+        key: ``(..., n_k, d_k)``; the leading axes broadcast with those of ``query``.
+        scale: what the dot products are multiplied by; ``None`` means ``1 / sqrt(d_k)``, which
+            keeps the variance of the scores near 1 whatever ``d_k`` is.
+
+    Returns:
+        ``(..., n_q, n_k)``, a row for each query and a column for each key.
+
+    Raises:
+        TypeError: an argument is no tensor, not floating-point, or the dtypes differ.
+        ValueError: a rank below 2, an empty sequence, widths or leading axes that do not match,
+            different devices, a ``scale`` that is not finite.
+
+    Source: Vaswani et al. 2017, section 3.2.1 and its footnote 4 (why ``sqrt(d_k)``).
+
+    >>> scaled_dot_product_scores(torch.ones(2, 5, 4), torch.ones(2, 3, 4)).shape
+    torch.Size([2, 5, 3])
+    """
+    expect.query_and_key(query, key)
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.shape[-1])
+    else:
+        expect.real_number("scale", scale)
+    # Scaling the query touches n_q * d_k numbers; scaling the scores would touch n_q * n_k.
+    return (query * scale) @ key.mT
+
+
+def masked_softmax(
+    scores: Float[Tensor, "*batch n_q n_k"], mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "*batch n_q n_k"]:
+    """Softmax over the keys that each query may attend to; hidden keys get exactly 0.
+
+    ``weights[i, j] = exp(scores[i, j]) / sum(exp(scores[i, k]) for visible k)`` for visible ``j``.
+    A query that may attend to nothing gets a row of zeros, and finite gradients.
+
+    Args:
+        scores: ``(..., n_q, n_k)``.
+        mask: boolean, ``True`` = may attend, broadcastable to the shape of ``scores``; ``None``
+            hides nothing.
+
+    Returns:
+        ``(..., n_q, n_k)``; each row sums to 1, or to 0 where nothing is visible.
+
+    Raises:
+        TypeError: ``scores`` is no floating-point tensor, or ``mask`` is not boolean.
+        ValueError: a rank below 2, no key at all, or a mask that does not broadcast.
+
+    Source: Vaswani et al. 2017, section 3.2.3 (masking before the softmax). The row of zeros is
+    what ``torch.nn.functional.scaled_dot_product_attention`` fetches for such a row.
+
+    >>> masked_softmax(torch.zeros(1, 2), torch.tensor([[True, False]]))
+    tensor([[1., 0.]])
+    """
+    expect.tensor("scores", scores, "(..., n_q, n_k)", min_rank=2)
+    expect.floating("scores", scores)
+    expect.sequence("scores", scores, axis=-2)
+    expect.sequence("scores", scores, axis=-1)
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    expect.mask_for(mask, scores.shape, scores.device)
+    hidden_score, empty = _hidden_score(mask, scores)
+    return torch.softmax(torch.where(mask, scores, hidden_score), dim=-1).masked_fill(empty, 0.0)
+
+
+def scaled_dot_product_attention(
+    query: Float[Tensor, "*#batch n_q d_k"],
+    key: Float[Tensor, "*#batch n_k d_k"],
+    value: Float[Tensor, "*#batch n_k d_v"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*batch n_q n_k"]]:
+    """Fetch for each query the average of the values, weighted by how well their keys match.
+
+    ``weights = softmax(scale * query @ key.mT)`` over the visible keys, ``output = weights @ value``.
+
+    Args:
+        query: ``(..., n_q, d_k)``.
+        key: ``(..., n_k, d_k)``.
+        value: ``(..., n_k, d_v)``, one row for each key.
+        mask: boolean, ``True`` = may attend, broadcastable to ``(..., n_q, n_k)``.
+        scale: ``None`` means ``1 / sqrt(d_k)``.
+        dropout_p: the probability with which a weight is set to 0, the others growing by
+            ``1 / (1 - dropout_p)``. Applied whenever it is above 0, as PyTorch's function does.
+
+    Returns:
+        ``(output, weights)``: ``(..., n_q, d_v)`` and ``(..., n_q, n_k)``. The weights are those
+        that were used, after dropout, so that ``output`` equals ``weights @ value``.
+
+    Raises:
+        TypeError: an argument is no tensor, not floating-point (the mask: not boolean), or the
+            dtypes differ.
+        ValueError: ranks, sizes, leading axes or devices do not match, an empty sequence, a mask
+            that does not broadcast, a ``dropout_p`` outside ``[0, 1)``.
+
+    Source: Vaswani et al. 2017, section 3.2.1, equation 1.
+
+    >>> output, weights = scaled_dot_product_attention(torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2))
+    >>> output.shape, weights.shape
+    (torch.Size([5, 2]), torch.Size([5, 3]))
+    """
+    batch = expect.query_and_key(query, key)
+    expect.tensor("value", value, "(..., n_k, d_v)", min_rank=2)
+    expect.floating("value", value)
+    expect.same_kind(query=query, value=value)
+    if value.shape[-2] != key.shape[-2]:
+        expected = f"one row for each key, (..., {key.shape[-2]}, d_v)"
+        expect.fail(
+            ValueError,
+            "value",
+            expected,
+            expect.shape(value.shape),
+            "Do key and value come from one sequence?",
+        )
+    expect.leading(query=query, key=key, value=value)
+    if mask is not None:
+        expect.mask_for(mask, (*batch, query.shape[-2], key.shape[-2]), query.device)
+    expect.probability("dropout_p", dropout_p)
+    scores = scaled_dot_product_scores(query, key, scale=scale)
+    softmax = _masked_softmax_ if _may_overwrite(scores) else masked_softmax
+    return fetch(softmax(scores, mask), value, dropout_p)
+
+
+def fetch(
+    weights: Float[Tensor, "*#batch n_q n_k"], value: Float[Tensor, "*#batch n_k d_v"], dropout_p: float
+) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*#batch n_q n_k"]]:
+    """The last step: drop weights with probability ``dropout_p``, average the values by the rest."""
+    if dropout_p > 0.0:
+        weights = F.dropout(weights, dropout_p)
+    return weights @ value, weights
+
+
+def fused_attention(
+    query: Float[Tensor, "*#batch n_q d_k"],
+    key: Float[Tensor, "*#batch n_k d_k"],
+    value: Float[Tensor, "*#batch n_k d_v"],
+    mask: Bool[Tensor, "..."] | None,
+    dropout_p: float,
+) -> Float[Tensor, "*batch n_q d_v"]:
+    """The output alone, by PyTorch's fused kernel: it never stores the ``n_q * n_k`` weights.
+
+    A row that sees nothing is opened for the kernel and set to 0 afterwards, so its output and its
+    gradients do not depend on what a kernel makes of such a row. The kernels want four axes.
+    """
+    lead = (1,) * (4 - query.ndim)
+    query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))
+    if mask is None:
+        output = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
+    else:
+        mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+        empty = ~mask.any(dim=-1, keepdim=True)
+        output = F.scaled_dot_product_attention(query, key, value, mask | empty, dropout_p).masked_fill(
+            empty, 0.0
+        )
+    return output.reshape(output.shape[len(lead) :])
+
+
+def _masked_softmax_(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """``masked_softmax`` that turns ``scores`` itself into the weights.
+
+    Saves a second buffer of ``n_q * n_k`` numbers, and with it a quarter of a forward pass.
+    """
+    if mask is None:
+        return torch.softmax(scores, dim=-1, out=scores)
+    hidden_score, empty = _hidden_score(mask, scores)
+    torch.where(mask, scores, hidden_score, out=scores)
+    return torch.softmax(scores, dim=-1, out=scores).masked_fill_(empty, 0.0)
+
+
+def _hidden_score(mask: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """What stands in for a hidden score, row by row, and which rows see nothing at all.
+
+    ``-inf`` in an ordinary row; 0 in a row that sees nothing, because a softmax over ``-inf``
+    alone is NaN, and so is its gradient, even where a later mask covers it.
+    """
+    empty = ~mask.any(dim=-1, keepdim=True) if mask.ndim else ~mask
+    return torch.zeros_like(empty, dtype=scores.dtype).masked_fill(~empty, -math.inf), empty
+
+
+def _may_overwrite(scores: Tensor) -> bool:
+    """Neither an autograd graph nor a function transform, an exporter or autocast sees ``scores``."""
+    in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+    return not (
+        scores.requires_grad
+        or torch.compiler.is_compiling()
+        or in_transform()
+        or torch.is_autocast_enabled(scores.device.type)
+    )

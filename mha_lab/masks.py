@@ -1,0 +1,188 @@
+"""Masks in one convention, ``True`` = may attend, and the way to and from the others.
+
+=========== ======================= ==========================================================
+convention  a hidden key is         who uses it
+=========== ======================= ==========================================================
+mask        ``False``               this package, ``torch.nn.functional.scaled_dot_product_attention``
+blocked     ``True``                ``torch.nn.MultiheadAttention``'s boolean masks
+additive    ``-inf`` (visible: 0)   masks that are added to the scores before the softmax
+=========== ======================= ==========================================================
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mha_lab import _expect as expect
+
+
+def causal_mask(
+    n_query: int, n_key: int | None = None, *, device: torch.device | str | None = None
+) -> Bool[Tensor, "n_query n_key"]:
+    """Each query sees the keys up to its own position; the last query sees the last key.
+
+    ``mask[i, j] = j <= i + (n_key - n_query)``. With fewer queries than keys the queries are the
+    newest tokens, as in generation with a cache. With more, the first queries see nothing.
+
+    Args:
+        n_query: number of queries, at least 1.
+        n_key: number of keys; ``None`` means ``n_query``.
+        device: where the mask is made; ``None`` means PyTorch's default.
+
+    Returns:
+        ``(n_query, n_key)``, boolean, ``True`` = may attend.
+
+    Raises:
+        TypeError: a size is not an int.
+        ValueError: a size below 1.
+
+    Source: Vaswani et al. 2017, section 3.2.3 (masking in the decoder).
+
+    >>> causal_mask(2, 3)
+    tensor([[ True,  True, False],
+            [ True,  True,  True]])
+    """
+    expect.whole_number("n_query", n_query)
+    n_key = n_query if n_key is None else expect.whole_number("n_key", n_key)
+    return torch.ones(n_query, n_key, dtype=torch.bool, device=device).tril(n_key - n_query)
+
+
+def padding_mask(
+    lengths: Int[Tensor, " batch"] | Sequence[int], max_length: int | None = None
+) -> Bool[Tensor, "batch 1 1 max_length"]:
+    """Hide the padding at the end of each sample: ``mask[b, 0, 0, j] = j < lengths[b]``.
+
+    Args:
+        lengths: how many real tokens each sample has, ``(batch,)``; 0 hides a sample whole.
+        max_length: how long the padded samples are; ``None`` means the longest of ``lengths``.
+
+    Returns:
+        ``(batch, 1, 1, max_length)``, boolean, ``True`` = may attend; it broadcasts over heads and
+        queries.
+
+    Raises:
+        TypeError: ``lengths`` does not hold whole numbers.
+        ValueError: a rank other than 1, no sample, a negative length, one above ``max_length``, or
+            nothing but zeros and no ``max_length``.
+
+    >>> padding_mask([2, 3])[:, 0, 0]
+    tensor([[ True,  True, False],
+            [ True,  True,  True]])
+    """
+    if not isinstance(lengths, Tensor):
+        if isinstance(lengths, str) or not isinstance(lengths, Sequence):
+            expect.fail(TypeError, "lengths", "a tensor or a list of ints", type(lengths).__name__)
+        for length in lengths:
+            expect.whole_number("lengths", length, at_least=0)
+        lengths = torch.tensor(lengths, dtype=torch.long)
+    expect.tensor("lengths", lengths, "(batch,)", min_rank=1, max_rank=1)
+    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
+        hint = (
+            "Is this already a mask? Did you mean mask[:, None, None, :]?"
+            if lengths.dtype == torch.bool
+            else ""
+        )
+        expect.fail(TypeError, "lengths", "whole numbers", lengths.dtype, hint)
+    if lengths.numel() == 0:
+        expect.fail(ValueError, "lengths", "at least one sample", expect.shape(lengths.shape))
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    if shortest < 0:
+        expect.fail(ValueError, "lengths", "no length below 0", shortest)
+    if max_length is None:
+        if longest == 0:
+            hint = "Say max_length=... if every sample really is empty."
+            expect.fail(ValueError, "lengths", "at least one length above 0", lengths.tolist(), hint)
+        max_length = longest
+    elif longest > expect.whole_number("max_length", max_length):
+        hint = "max_length is the width of the padded batch, x.shape[1]."
+        expect.fail(ValueError, "lengths", f"no length above max_length = {max_length}", longest, hint)
+    return (torch.arange(max_length, device=lengths.device) < lengths[:, None])[:, None, None, :]
+
+
+def mask_from_blocked(blocked: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """From ``True`` = hidden (``torch.nn.MultiheadAttention``) to ``True`` = may attend.
+
+    Args:
+        blocked: boolean, any shape.
+
+    Raises:
+        TypeError: not a boolean tensor.
+
+    >>> mask_from_blocked(torch.tensor([False, True]))
+    tensor([ True, False])
+    """
+    expect.tensor("blocked", blocked, "(...)", min_rank=0)
+    expect.boolean("blocked", blocked, "For a mask of 0 and -inf, did you mean mask_from_additive?")
+    return ~blocked
+
+
+def mask_to_blocked(mask: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """From ``True`` = may attend to ``True`` = hidden, as ``torch.nn.MultiheadAttention`` has it.
+
+    Args:
+        mask: boolean, any shape.
+
+    Raises:
+        TypeError: not a boolean tensor.
+
+    >>> mask_to_blocked(torch.tensor([True, False]))
+    tensor([False,  True])
+    """
+    expect.tensor("mask", mask, "(...)", min_rank=0)
+    expect.boolean("mask", mask, "For a mask of 0 and -inf, did you mean mask_from_additive?")
+    return ~mask
+
+
+def mask_from_additive(bias: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """From 0 and ``-inf``, added to the scores, to ``True`` = may attend.
+
+    Args:
+        bias: floating-point, any shape, holding only 0 and ``-inf``.
+
+    Raises:
+        TypeError: not a floating-point tensor.
+        ValueError: another number than 0 and ``-inf``; a finite one such as ``-1e9`` does not hide
+            a key, and a real bias belongs into the scores.
+
+    >>> mask_from_additive(torch.tensor([0.0, -math.inf]))
+    tensor([ True, False])
+    """
+    expect.tensor("bias", bias, "(...)", min_rank=0)
+    if bias.dtype == torch.bool:
+        hint = "A boolean mask: use it as it is, or mask_from_blocked if True means hidden."
+        expect.fail(TypeError, "bias", "a floating-point tensor of 0 and -inf", bias.dtype, hint)
+    expect.floating("bias", bias)
+    visible = bias == 0
+    other = bias[~(visible | (bias == -math.inf))]
+    if other.numel():
+        hint = "To hide where a large negative number stands, say bias.masked_fill(bias < -1e4, -math.inf)."
+        expect.fail(ValueError, "bias", "only 0 and -inf", other.flatten()[0].item(), hint)
+    return visible
+
+
+def mask_to_additive(
+    mask: Bool[Tensor, "*shape"], dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "*shape"]:
+    """From ``True`` = may attend to 0 and ``-inf``, to be added to scores of ``dtype``.
+
+    A row that is ``-inf`` throughout makes NaN in a plain softmax; ``masked_softmax`` with the
+    boolean mask does not.
+
+    Args:
+        mask: boolean, any shape.
+        dtype: the floating-point dtype of the scores.
+
+    Raises:
+        TypeError: not a boolean tensor, or ``dtype`` is not a floating-point dtype.
+
+    >>> mask_to_additive(torch.tensor([True, False]), torch.float32)
+    tensor([0., -inf])
+    """
+    expect.tensor("mask", mask, "(...)", min_rank=0)
+    expect.boolean("mask", mask, "For a mask of 0 and -inf, did you mean to use it as it is?")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        expect.fail(TypeError, "dtype", "a floating-point torch.dtype", dtype, "Did you mean scores.dtype?")
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)

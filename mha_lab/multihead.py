@@ -1,0 +1,327 @@
+"""Attention as modules with learned projections: one head, and many.
+
+Source: Vaswani et al. 2017, section 3.2.2.
+"""
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from mha_lab import _expect as expect
+from mha_lab.attention import fetch, fused_attention, masked_softmax, scaled_dot_product_attention
+from mha_lab.heads import merge_heads, split_heads
+
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+class SingleHeadAttention(nn.Module):
+    """One head: project to queries, keys and values, then attend.
+
+    ``output, weights = scaled_dot_product_attention(x W_q, context W_k, context W_v, mask)``.
+
+    Args:
+        d_model: the width of the inputs.
+        d_k: the width of queries and keys; ``None`` means ``d_model``.
+        d_v: the width of values and output; ``None`` means ``d_k``.
+        bias: whether the projections add a bias.
+
+    Raises:
+        TypeError: a size is not an int.
+        ValueError: a size below 1.
+
+    Source: Vaswani et al. 2017, section 3.2.1.
+
+    >>> output, weights = SingleHeadAttention(d_model=4, d_k=3, d_v=2)(torch.ones(7, 5, 4))
+    >>> output.shape, weights.shape
+    (torch.Size([7, 5, 2]), torch.Size([7, 5, 5]))
+    """
+
+    def __init__(
+        self, d_model: int, d_k: int | None = None, d_v: int | None = None, *, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.d_model = expect.whole_number("d_model", d_model)
+        self.d_k = d_model if d_k is None else expect.whole_number("d_k", d_k)
+        self.d_v = self.d_k if d_v is None else expect.whole_number("d_v", d_v)
+        self.q_proj = nn.Linear(d_model, self.d_k, bias=bias)
+        self.k_proj = nn.Linear(d_model, self.d_k, bias=bias)
+        self.v_proj = nn.Linear(d_model, self.d_v, bias=bias)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*batch n_q d_model"],
+        context: Float[Tensor, "*batch n_k d_model"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*batch n_q n_k"]]:
+        """Queries from ``x``, keys and values from ``context``.
+
+        Args:
+            x: ``(batch, n_q, d_model)``, or ``(n_q, d_model)`` without a batch.
+            context: ``(batch, n_k, d_model)``; ``None`` means ``x``: self-attention.
+            mask: boolean, ``True`` = may attend, broadcastable to ``(batch, n_q, n_k)``. A mask
+                with a heads axis of size 1, as ``padding_mask`` makes it, is taken too.
+
+        Returns:
+            ``(output, weights)``: ``(batch, n_q, d_v)`` and ``(batch, n_q, n_k)``.
+
+        Raises:
+            TypeError: an input is no floating-point tensor, dtypes differ, the mask is not boolean.
+            ValueError: ranks, sizes, batches or devices do not match, an empty sequence, a mask
+                that does not broadcast.
+        """
+        context = x if context is None else context
+        for name, value in (("x", x), ("context", context)):
+            expect.tensor(name, value, "(batch, n, d_model) or (n, d_model)", min_rank=2, max_rank=3)
+            expect.floating(name, value)
+            expect.sequence(name, value)
+            expect.width(name, value, "d_model", self.d_model)
+            expect.same_kind(**{"q_proj.weight": self.q_proj.weight, name: value})
+        expect.same_batch(x=x, context=context)
+        if mask is not None:
+            if isinstance(mask, Tensor) and mask.ndim == x.ndim + 1 and mask.shape[-3] == 1:
+                mask = mask.squeeze(-3)
+            expect.mask_for(mask, (*x.shape[:-1], context.shape[-2]), x.device)
+        return scaled_dot_product_attention(self.q_proj(x), self.k_proj(context), self.v_proj(context), mask)
+
+
+class MultiHeadAttention(nn.Module):
+    """Several heads side by side, each with its own projections, mixed by one output projection.
+
+    ``output = Concat(head_1, ..., head_h) W_o`` with
+    ``head_i = attention(query W_q[i], key W_k[i], value W_v[i])``. The projections of all heads
+    are the column blocks of one wide ``Linear`` each; ``split_heads`` cuts them apart. A head is
+    ``d_k = d_model // num_heads`` wide, so the number of parameters does not depend on
+    ``num_heads``.
+
+    Args:
+        d_model: the width of the output and of all heads together.
+        num_heads: how many heads; it divides ``d_model``.
+        qdim, kdim, vdim: the widths of query, key and value; ``None`` means ``d_model``.
+        bias: whether the four projections add a bias.
+        dropout: the probability of dropping a weight, in training only.
+        score: a callable ``(query, key) -> scores`` on tensors split into heads,
+            ``(batch, num_heads, n, d_k)``, used in place of the scaled dot product; a module is
+            registered and trained along. ``AdditiveScore`` and ``RelativePositionBias`` are two.
+        batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
+            ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
+
+    The projections start as ``torch.nn.MultiheadAttention``'s do: ``q_proj``, ``k_proj`` and
+    ``v_proj`` Xavier-uniform, biases 0.
+
+    Raises:
+        TypeError: a size is not an int, ``score`` is not callable.
+        ValueError: a size below 1, a ``num_heads`` that does not divide, a ``dropout`` outside
+            ``[0, 1)``.
+
+    Source: Vaswani et al. 2017, section 3.2.2.
+
+    >>> output, weights = MultiHeadAttention(d_model=6, num_heads=3)(torch.ones(7, 5, 6))
+    >>> output.shape, weights.shape
+    (torch.Size([7, 5, 6]), torch.Size([7, 3, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        qdim: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        score: Score | None = None,
+        batch_first: bool = True,
+    ) -> None:
+        super().__init__()
+        self.d_model = expect.whole_number("d_model", d_model)
+        self.num_heads = expect.whole_number("num_heads", num_heads)
+        expect.divides("num_heads", num_heads, "d_model", d_model)
+        self.d_k = d_model // num_heads
+        self.qdim = d_model if qdim is None else expect.whole_number("qdim", qdim)
+        self.kdim = d_model if kdim is None else expect.whole_number("kdim", kdim)
+        self.vdim = d_model if vdim is None else expect.whole_number("vdim", vdim)
+        self.dropout = expect.probability("dropout", dropout)
+        if score is not None and (isinstance(score, type) or not callable(score)):
+            hint = f"Did you mean {score.__name__}(...)?" if isinstance(score, type) else ""
+            expect.fail(TypeError, "score", "None or a callable (query, key) -> scores", repr(score), hint)
+        self.score = score
+        self.batch_first = batch_first
+        self.q_proj = nn.Linear(self.qdim, d_model, bias=bias)
+        self.k_proj = nn.Linear(self.kdim, d_model, bias=bias)
+        self.v_proj = nn.Linear(self.vdim, d_model, bias=bias)
+        self.out_proj = nn.Linear(d_model, d_model, bias=bias)
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            nn.init.xavier_uniform_(projection.weight)
+        if bias:
+            for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+                nn.init.zeros_(projection.bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*query_axes qdim"],
+        key: Float[Tensor, "*key_axes kdim"] | None = None,
+        value: Float[Tensor, "*key_axes vdim"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        *,
+        need_weights: bool = True,
+    ) -> tuple[Float[Tensor, "*query_axes d_model"], Float[Tensor, "*batch heads n_q n_k"] | None]:
+        """Attend with all heads at once.
+
+        Args:
+            query: ``(batch, n_q, qdim)``, or ``(n_q, qdim)`` without a batch.
+            key: ``(batch, n_k, kdim)``; ``None`` means ``query``: self-attention.
+            value: ``(batch, n_k, vdim)``; ``None`` means ``key``.
+            mask: boolean, ``True`` = may attend, broadcastable to ``(batch, num_heads, n_q, n_k)``
+                also when ``batch_first=False``. A query that may attend to nothing fetches zeros,
+                so its output is the bias of ``out_proj``.
+            need_weights: ``False`` takes PyTorch's fused attention, which never stores the
+                weights: less time, and memory that grows with ``n`` and not ``n²``. With a
+                ``score`` of your own the weights are computed all the same.
+
+        Returns:
+            ``(output, weights)``: ``output`` as ``query`` but ``d_model`` wide; ``weights``
+            ``(batch, num_heads, n_q, n_k)``, never averaged over heads, after dropout, or ``None``
+            if not needed.
+
+        Raises:
+            TypeError: an input is no floating-point tensor, dtypes differ, the mask is not boolean.
+            ValueError: ranks, sizes, batches or devices do not match, an empty sequence, a mask
+                that does not broadcast, a ``score`` that returns another shape.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        self._check(query, key, value)
+        if query.ndim == 3 and not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        n_query, n_key = query.shape[-2], key.shape[-2]
+        score_shape = (*query.shape[:-2], self.num_heads, n_query, n_key)
+        if mask is not None:
+            expect.mask_for(mask, score_shape, query.device)
+        q, k, v = (
+            split_heads(projection(x), self.num_heads)
+            for projection, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
+        )
+        dropout_p = self.dropout if self.training else 0.0
+        if self.score is not None:
+            scores = self.score(q, k)
+            expect.returned_scores(scores, score_shape)
+            heads, weights = fetch(masked_softmax(scores, mask), v, dropout_p)
+        elif need_weights:
+            heads, weights = scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout_p)
+        else:
+            heads = fused_attention(q, k, v, mask, dropout_p)
+        output = self.out_proj(merge_heads(heads))
+        if output.ndim == 3 and not self.batch_first:
+            output = output.transpose(0, 1)
+        return output, weights if need_weights else None
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """All that can be wrong with the three inputs, before anything is computed."""
+        sequence_axis = -2 if self.batch_first else 0
+        order = "batch, n" if self.batch_first else "n, batch"
+        inputs = (("query", query, "qdim"), ("key", key, "kdim"), ("value", value, "vdim"))
+        for name, x, width in inputs:
+            expect.tensor(name, x, f"({order}, {width}) or (n, {width})", min_rank=2, max_rank=3)
+            expect.floating(name, x)
+            expect.sequence(name, x, sequence_axis)
+            if name == "value" and x is key and self.vdim != self.kdim:
+                expected = f"a tensor of width vdim = {self.vdim}"
+                expect.fail(
+                    ValueError, name, expected, "none, which means value = key", "Pass value as well."
+                )
+            expect.width(name, x, width, getattr(self, width))
+            expect.same_kind(**{"q_proj.weight": self.q_proj.weight, name: x})
+        expect.same_batch(0 if self.batch_first else 1, query=query, key=key, value=value)
+        if key.shape[sequence_axis] != value.shape[sequence_axis]:
+            got = expect.shape(value.shape)
+            expected = f"as many tokens as key, {key.shape[sequence_axis]}"
+            expect.fail(ValueError, "value", expected, got, "Do key and value come from one sequence?")
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> Self:
+        """A copy of PyTorch's layer: same weights, dtype, device and training mode.
+
+        Mind the masks: PyTorch's boolean masks mean ``True`` = hidden; convert them by
+        ``mask_from_blocked``.
+
+        Raises:
+            TypeError: ``module`` is no ``torch.nn.MultiheadAttention``.
+            ValueError: it was made with ``add_bias_kv`` or ``add_zero_attn``, which add a key that
+                no token stands behind.
+
+        >>> MultiHeadAttention.from_torch(nn.MultiheadAttention(6, 3)).num_heads
+        3
+        """
+        if not isinstance(module, nn.MultiheadAttention):
+            expect.fail(TypeError, "module", "a torch.nn.MultiheadAttention", type(module).__name__)
+        if module.bias_k is not None or module.add_zero_attn:
+            expected = "a layer without add_bias_kv and add_zero_attn"
+            expect.fail(ValueError, "module", expected, "one that adds a key that no token stands behind")
+        layer = cls(
+            module.embed_dim,
+            module.num_heads,
+            kdim=module.kdim,
+            vdim=module.vdim,
+            bias=module.in_proj_bias is not None,
+            dropout=module.dropout,
+            batch_first=module.batch_first,
+        ).to(module.out_proj.weight)
+        _copy(_torch_parameters(module), layer._parameters_in_order())
+        return layer.train(module.training)
+
+    def to_torch(self) -> nn.MultiheadAttention:
+        """PyTorch's layer with a copy of these weights: the inverse of ``from_torch``.
+
+        Raises:
+            ValueError: PyTorch's layer has no place for a ``score`` or a ``qdim`` other than
+                ``d_model``.
+
+        >>> MultiHeadAttention(6, 3).to_torch().num_heads
+        3
+        """
+        if self.score is not None:
+            expect.fail(ValueError, "score", "None, PyTorch's layer knows no other", repr(self.score))
+        if self.qdim != self.d_model:
+            expected = f"d_model = {self.d_model}, PyTorch's layer knows no other"
+            expect.fail(ValueError, "qdim", expected, self.qdim)
+        module = nn.MultiheadAttention(
+            self.d_model,
+            self.num_heads,
+            dropout=self.dropout,
+            bias=self.q_proj.bias is not None,
+            kdim=self.kdim,
+            vdim=self.vdim,
+            batch_first=self.batch_first,
+        ).to(self.out_proj.weight)
+        _copy(self._parameters_in_order(), _torch_parameters(module))
+        return module.train(self.training)
+
+    def _parameters_in_order(self) -> list[Tensor]:
+        """Weights of q, k, v and output, then their biases, if any."""
+        projections = (self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+        biases = [p.bias for p in projections if p.bias is not None]
+        return [p.weight for p in projections] + biases
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` shows."""
+        return f"d_model={self.d_model}, num_heads={self.num_heads}, d_k={self.d_k}, dropout={self.dropout}"
+
+
+def _torch_parameters(module: nn.MultiheadAttention) -> list[Tensor]:
+    """The same list, out of the packed tensors that PyTorch's layer keeps."""
+    if module.in_proj_weight is not None:
+        weights = list(module.in_proj_weight.chunk(3))
+    else:
+        weights = [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight]
+    biases = [] if module.in_proj_bias is None else [*module.in_proj_bias.chunk(3), module.out_proj.bias]
+    return [*weights, module.out_proj.weight, *biases]
+
+
+@torch.no_grad()
+def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        target.copy_(source)

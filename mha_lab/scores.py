@@ -1,0 +1,102 @@
+"""Other ways to score a query against a key: what ``MultiHeadAttention(score=...)`` takes.
+
+Any callable ``(query, key) -> scores`` will do; those with parameters are modules.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mha_lab import _expect as expect
+from mha_lab.attention import scaled_dot_product_scores
+
+
+class AdditiveScore(nn.Module):
+    """Score by a small network: ``scores[i, j] = v · tanh(W query[i] + U key[j])``.
+
+    ``W`` and ``U`` are ``(hidden, d_k)``, ``v`` is ``(hidden,)``; all heads share them. It holds
+    ``n_q * n_k * hidden`` numbers while it runs, ``hidden`` times what a dot product needs.
+
+    Args:
+        d_k: the width of a head.
+        hidden: the width of the network.
+
+    Raises:
+        TypeError: a size is not an int; an input is no floating-point tensor, or dtypes differ.
+        ValueError: a size below 1; an input of another width than ``d_k``.
+
+    Source: Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and
+    Translate", appendix A.1.2.
+
+    >>> AdditiveScore(d_k=4, hidden=7)(torch.ones(2, 5, 4), torch.ones(2, 3, 4)).shape
+    torch.Size([2, 5, 3])
+    """
+
+    def __init__(self, d_k: int, hidden: int) -> None:
+        super().__init__()
+        self.d_k = expect.whole_number("d_k", d_k)
+        self.hidden = expect.whole_number("hidden", hidden)
+        self.query_proj = nn.Linear(d_k, hidden, bias=False)
+        self.key_proj = nn.Linear(d_k, hidden, bias=False)
+        self.energy = nn.Linear(hidden, 1, bias=False)
+
+    def forward(
+        self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
+    ) -> Float[Tensor, "*batch n_q n_k"]:
+        """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
+        expect.query_and_key(query, key)
+        expect.width("query", query, "d_k", self.d_k)
+        expect.same_kind(**{"query_proj.weight": self.query_proj.weight, "query": query})
+        both = self.query_proj(query).unsqueeze(-2) + self.key_proj(key).unsqueeze(-3)
+        return self.energy(torch.tanh(both)).squeeze(-1)
+
+
+class RelativePositionBias(nn.Module):
+    """Scaled dot product plus a learned number for each head and distance.
+
+    ``scores[h, i, j] = query[h, i] · key[h, j] / sqrt(d_k) + bias[h, clip(distance, -D, D)]`` with
+    ``distance = j - i - (n_k - n_q)`` and ``D = max_distance``: 0 is the query's own position when
+    the last query sits on the last key, as in ``causal_mask``. The bias starts at 0.
+
+    Args:
+        num_heads: how many heads the scores have.
+        max_distance: from which distance on all distances share one bias.
+
+    Raises:
+        TypeError: a size is not an int; an input is no floating-point tensor, or dtypes differ.
+        ValueError: a size below 1; inputs that do not have ``num_heads`` heads.
+
+    Source: Shaw et al. 2018, "Self-Attention with Relative Position Representations", section 3.2
+    (clipped distances); Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a
+    Unified Text-to-Text Transformer", section 2.1 (one scalar for each head).
+
+    >>> RelativePositionBias(num_heads=2, max_distance=3)(torch.ones(1, 2, 5, 4), torch.ones(1, 2, 5, 4)).shape
+    torch.Size([1, 2, 5, 5])
+    """
+
+    def __init__(self, num_heads: int, max_distance: int) -> None:
+        super().__init__()
+        self.num_heads = expect.whole_number("num_heads", num_heads)
+        self.max_distance = expect.whole_number("max_distance", max_distance)
+        self.bias = nn.Parameter(torch.zeros(num_heads, 2 * max_distance + 1))
+
+    def forward(
+        self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch heads n_k d_k"]
+    ) -> Float[Tensor, "*batch heads n_q n_k"]:
+        """``(..., num_heads, n_q, d_k)`` and ``(..., num_heads, n_k, d_k)`` to scores."""
+        expect.query_and_key(query, key)
+        expect.same_kind(bias=self.bias, query=query)
+        for name, x in (("query", query), ("key", key)):
+            if x.ndim < 3 or x.shape[-3] != self.num_heads:
+                expected = f"shape (..., num_heads = {self.num_heads}, n, d_k)"
+                expect.fail(ValueError, name, expected, expect.shape(x.shape), "Was it split into heads?")
+        n_q, n_k = query.shape[-2], key.shape[-2]
+        key_position = torch.arange(n_k, device=query.device)
+        query_position = torch.arange(n_k - n_q, n_k, device=query.device)
+        distance = key_position - query_position[:, None]
+        index = distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+        return scaled_dot_product_scores(query, key) + self.bias[:, index]
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` shows."""
+        return f"num_heads={self.num_heads}, max_distance={self.max_distance}"
