@@ -1,0 +1,419 @@
+"""Pictures of attention: weights as heatmaps, and where memory goes when heads are split.
+
+Queries are rows, keys are columns, one scale from 0 to 1 for all heads. In every heatmap
+
+* a white to dark blue cell is a weight, from 0 to 1;
+* a grey, hatched cell is hidden by the mask, which is not the same as a weight of 0;
+* a red cell that says NaN is not a number.
+
+Each picture is made in two steps: ``..._data`` computes what is drawn, and can be tested; the
+function without ``_data`` draws it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+import torch
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from mha_lab import _expect as expect
+from mha_lab.heads import split_heads
+
+PALETTE = "Blues"
+HIDDEN_COLOUR = "0.88"
+NAN_COLOUR = "#a83c00"
+DARK_FROM = 0.62  # from this weight on the blue is dark enough for white numbers
+MOST_ANNOTATED = 100  # a heatmap with more cells gets no numbers
+
+
+@dataclass(frozen=True)
+class HeatmapData:
+    """What a heatmap shows, before it is drawn.
+
+    ``values`` is ``(n_q, n_k)``; ``hidden`` says which cells the mask hides; ``annotations`` is the
+    text in each cell, empty where nothing is written.
+    """
+
+    values: np.ndarray
+    hidden: np.ndarray
+    annotations: np.ndarray
+    query_labels: list[str]
+    key_labels: list[str]
+
+
+def heatmap_data(
+    weights: Float[Tensor, "n_q n_k"],
+    query_labels: Sequence[object] | None = None,
+    key_labels: Sequence[object] | None = None,
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    annotate: bool | None = None,
+) -> HeatmapData:
+    """What ``attention_heatmap`` draws; see there for the arguments and errors."""
+    expect.tensor("weights", weights, "(n_q, n_k); weights[0, 0] is one head", min_rank=2, max_rank=2)
+    expect.floating("weights", weights)
+    expect.sequence("weights", weights)
+    expect.sequence("weights", weights, axis=-1)
+    hidden = torch.zeros(weights.shape, dtype=torch.bool)
+    if mask is not None:
+        expect.mask_for(mask, weights.shape, weights.device)
+        hidden = ~mask.expand(weights.shape).cpu()
+    values = weights.detach().double().cpu().numpy()
+    if key_labels is None and query_labels is not None and values.shape[0] == values.shape[1]:
+        key_labels = query_labels
+    if annotate is None:
+        annotate = values.size <= MOST_ANNOTATED
+    written = np.full(values.shape, annotate) & ~hidden.numpy()
+    text = np.where(np.isnan(values), "NaN", np.char.mod("%.2f", values))
+    return HeatmapData(
+        values=values,
+        hidden=hidden.numpy(),
+        annotations=np.where(written, text, ""),
+        query_labels=_labels("query_labels", query_labels, values.shape[0]),
+        key_labels=_labels("key_labels", key_labels, values.shape[1]),
+    )
+
+
+def attention_heatmap(
+    weights: Float[Tensor, "n_q n_k"],
+    query_labels: Sequence[object] | None = None,
+    key_labels: Sequence[object] | None = None,
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    annotate: bool | None = None,
+    title: str | None = None,
+    cbar: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """One head's weights: a row for each query, a column for each key.
+
+    The scale is fixed: white is 0, dark blue is 1. Grey and hatched is hidden by ``mask``; red is NaN.
+
+    Args:
+        weights: ``(n_q, n_k)``.
+        query_labels, key_labels: what to write at rows and columns; ``None`` means the positions,
+            or for the keys of a square heatmap the same as the queries. They are shown as typed.
+        mask: boolean, ``True`` = may attend, broadcastable to ``(n_q, n_k)``.
+        annotate: write the numbers into the cells; ``None`` means up to 100 cells.
+        title: stands above.
+        cbar: draw the colour bar.
+        ax: where to draw; ``None`` means a new figure.
+
+    Returns:
+        The ``Axes``.
+
+    Raises:
+        TypeError: ``weights`` is no floating-point tensor, the mask is not boolean.
+        ValueError: another rank than 2, labels of another length, a mask that does not broadcast.
+
+    Source: the layout of Bahdanau et al. 2015, figure 3 (there with queries as rows, too).
+
+    >>> attention_heatmap(torch.eye(2), ["the", "cat"]).get_xlabel()
+    'key'
+    """
+    data = heatmap_data(weights, query_labels, key_labels, mask=mask, annotate=annotate)
+    if ax is None:
+        size = (1.6 + 0.62 * data.values.shape[1] + 0.9 * cbar, 1.2 + 0.62 * data.values.shape[0])
+        _, ax = plt.subplots(figsize=np.clip(size, 2.6, 9.0), layout="constrained")
+    return _draw_heatmap(data, ax, title=title, cbar=cbar)
+
+
+def head_heatmaps(
+    weights: Float[Tensor, "heads n_q n_k"],
+    query_labels: Sequence[object] | None = None,
+    key_labels: Sequence[object] | None = None,
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    annotate: bool | None = None,
+    titles: Sequence[str] | None = None,
+    columns: int = 4,
+    axes: Sequence[Axes] | np.ndarray | None = None,
+) -> np.ndarray:
+    """All heads of one sample side by side, on one scale from 0 to 1.
+
+    Args:
+        weights: ``(heads, n_q, n_k)``; ``weights[0]`` picks a sample of a batch.
+        query_labels, key_labels: as in ``attention_heatmap``.
+        mask: boolean, ``True`` = may attend, broadcastable to ``(heads, n_q, n_k)``.
+        annotate: as in ``attention_heatmap``.
+        titles: one for each head; ``None`` means "head 0", "head 1", ...
+        columns: how many heads stand in a row.
+        axes: where to draw, one for each head; ``None`` means a new figure with one colour bar.
+
+    Returns:
+        A flat array with an ``Axes`` for each head.
+
+    Raises:
+        TypeError: as ``attention_heatmap``; ``columns`` is no int.
+        ValueError: another rank than 3, and as ``attention_heatmap``; titles or axes of another
+            length than ``heads``.
+
+    Source: the layout of Vaswani et al. 2017, figures 3 to 5 (one picture a head).
+
+    >>> len(head_heatmaps(torch.eye(2).expand(3, 2, 2)))
+    3
+    """
+    expect.tensor("weights", weights, "(heads, n_q, n_k); weights[0] is one sample", min_rank=3, max_rank=3)
+    expect.whole_number("columns", columns)
+    heads = weights.shape[0]
+    if heads == 0:
+        expect.fail(ValueError, "weights", "at least one head", expect.shape(weights.shape))
+    if mask is not None:
+        expect.mask_for(mask, weights.shape, weights.device)
+        mask = mask.expand(weights.shape)
+    titles = _labels("titles", titles or [f"head {h}" for h in range(heads)], heads)
+    data = [
+        heatmap_data(
+            weights[h],
+            query_labels,
+            key_labels,
+            mask=None if mask is None else mask[h],
+            annotate=annotate,
+        )
+        for h in range(heads)
+    ]
+    made_here = axes is None
+    axes = _grid(heads, columns, data[0].values.shape) if made_here else np.asarray(axes).reshape(-1)
+    if len(axes) != heads:
+        expect.fail(ValueError, "axes", f"one for each of {heads} heads", len(axes))
+    for head, ax in zip(data, axes, strict=True):
+        _draw_heatmap(head, ax, title=None, cbar=False)
+    for title, ax in zip(titles, axes, strict=True):
+        ax.set_title(title)
+    if made_here:
+        bar = axes[0].figure.colorbar(axes[0].collections[0], ax=list(axes), fraction=0.04, pad=0.02)
+        bar.set_label("weight")
+    return axes
+
+
+@dataclass(frozen=True)
+class MemoryMap:
+    """Which number of memory each cell shows, for the input and for two ways to cut it.
+
+    ``stored`` is ``(n, d_model)``; ``right`` (``split_heads``) and ``wrong`` (a bare ``view``) are
+    ``(num_heads, n, d_k)``. ``token`` says to which token each number of memory belongs;
+    ``misplaced`` which cells of ``wrong`` hold the number of another token or head.
+    """
+
+    stored: np.ndarray
+    right: np.ndarray
+    wrong: np.ndarray
+    token: np.ndarray
+    misplaced: np.ndarray
+
+
+def memory_map_data(n: int, num_heads: int, d_k: int) -> MemoryMap:
+    """What ``memory_map`` draws; see there for the arguments and errors.
+
+    >>> memory_map_data(n=3, num_heads=2, d_k=2).right[1].tolist()
+    [[2, 3], [6, 7], [10, 11]]
+    """
+    for name, size in (("n", n), ("num_heads", num_heads), ("d_k", d_k)):
+        expect.whole_number(name, size)
+    d_model = num_heads * d_k
+    stored = torch.arange(n * d_model).view(n, d_model)
+    right = split_heads(stored, num_heads)
+    wrong = stored.view(num_heads, n, d_k)
+    return MemoryMap(
+        stored=stored.numpy(),
+        right=right.numpy(),
+        wrong=wrong.numpy(),
+        token=(stored.flatten() // d_model).numpy(),
+        misplaced=(right != wrong).numpy(),
+    )
+
+
+def memory_map(
+    n: int,
+    num_heads: int,
+    d_k: int,
+    *,
+    token_labels: Sequence[object] | None = None,
+    axes: Sequence[Axes] | np.ndarray | None = None,
+) -> np.ndarray:
+    """Where each element goes when heads are split: the input, the right way, the wrong way.
+
+    A cell's number is its place in memory, its colour the token that it belongs to. In the third
+    picture, a hatched cell holds a number that another token or head should have.
+
+    Args:
+        n: number of tokens.
+        num_heads: number of heads.
+        d_k: width of a head; ``d_model`` is ``num_heads * d_k``.
+        token_labels: names for the tokens; ``None`` means "token 0", "token 1", ...
+        axes: three, where to draw; ``None`` means a new figure.
+
+    Returns:
+        Three ``Axes``: the input ``(n, d_model)``, ``split_heads`` and the bare ``view``, both
+        ``(num_heads, n, d_k)`` with the heads one below the other.
+
+    Raises:
+        TypeError: a size is not an int.
+        ValueError: a size below 1, labels of another length than ``n``, another number of axes.
+
+    Source: the memory layout is described in PyTorch's documentation, "Tensor Views".
+
+    >>> len(memory_map(n=3, num_heads=2, d_k=2))
+    3
+    """
+    data = memory_map_data(n, num_heads, d_k)
+    labels = _labels("token_labels", token_labels or [f"token {i}" for i in range(n)], n)
+    if axes is None:
+        d_model = num_heads * d_k
+        cell = min(0.45, 8.0 / (d_model + 2 * d_k))
+        size = (4.2 + cell * (d_model + 2 * d_k), 1.0 + cell * num_heads * (n + 1))
+        widths = [d_model + 2, d_k + 4, d_k + 4]
+        _, axes = plt.subplots(1, 3, figsize=size, layout="constrained", width_ratios=widths)
+    axes = np.asarray(axes).reshape(-1)
+    if len(axes) != 3:
+        expect.fail(ValueError, "axes", "three", len(axes))
+    colours = sns.color_palette("colorblind" if n <= 10 else "husl", n)
+    nowhere = np.zeros((1, *data.stored.shape), dtype=bool)
+    shape = (num_heads, n, d_k)
+    _draw_blocks(axes[0], data.stored[None], data.token, colours, nowhere, [labels])
+    axes[0].set_title(f"x\nshape {(n, num_heads * d_k)}")
+    right = np.zeros(shape, dtype=bool)
+    _draw_blocks(axes[1], data.right, data.token, colours, right, [labels] * num_heads)
+    axes[1].set_title(f"right: view, then transpose\nshape {shape}")
+    rows = [f"row {i}" for i in range(n)]
+    _draw_blocks(axes[2], data.wrong, data.token, colours, data.misplaced, [rows] * num_heads)
+    axes[2].set_title(f"wrong: bare view\nshape {shape}")
+    return axes
+
+
+def show(drawn: Axes | Figure | np.ndarray, alt: str) -> None:
+    """Show a picture under a cell, once, with ``alt`` as its text for those who cannot see it.
+
+    Args:
+        drawn: what a function of this module returned, or a figure.
+        alt: what the picture shows, in words. It is stored in the notebook with the picture.
+
+    Raises:
+        ValueError: ``alt`` is empty.
+    """
+    if not alt.strip():
+        expect.fail(ValueError, "alt", "what the picture shows, in words", repr(alt))
+    from IPython.display import display
+
+    figure = drawn if isinstance(drawn, Figure) else np.asarray(drawn).reshape(-1)[0].figure
+    display(figure, metadata={"image/png": {"alt": alt}})
+    plt.close(figure)
+
+
+def style() -> None:
+    """The look of the series: large enough to read, no lines that carry no meaning."""
+    sns.set_theme(context="notebook", style="white", palette="colorblind", font_scale=0.9)
+    plt.rcParams.update({"figure.dpi": 100, "axes.titlesize": "medium", "hatch.linewidth": 0.6})
+
+
+def _labels(name: str, labels: Sequence[object] | None, length: int) -> list[str]:
+    """One text for each row or column; a dollar sign stays one and starts no formula."""
+    if labels is None:
+        return [str(position) for position in range(length)]
+    if isinstance(labels, str):
+        expect.fail(TypeError, name, "a list of labels", "one str", f"Did you mean {name}.split()?")
+    if len(labels) != length:
+        expect.fail(ValueError, name, f"{length} labels", len(labels))
+    return [str(label).replace("$", r"\$") for label in labels]
+
+
+def _grid(heads: int, columns: int, shape: tuple[int, int]) -> np.ndarray:
+    """A figure with a place for each head, ``columns`` in a row."""
+    columns = min(columns, heads)
+    rows = math.ceil(heads / columns)
+    n_q, n_k = shape
+    width = np.clip(1.0 + 0.5 * n_k, 2.2, 4.2) * columns + 0.8
+    height = np.clip(1.0 + 0.5 * n_q, 2.2, 4.2) * rows
+    _, grid = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False)
+    for spare in grid.flat[heads:]:
+        spare.set_visible(False)
+    return grid.flat[:heads]
+
+
+def _draw_heatmap(data: HeatmapData, ax: Axes, *, title: str | None, cbar: bool) -> Axes:
+    missing = np.isnan(data.values) & ~data.hidden
+    sns.heatmap(
+        data.values,
+        mask=data.hidden | missing,
+        vmin=0.0,
+        vmax=1.0,
+        cmap=PALETTE,
+        linewidths=0.5,
+        linecolor="0.8",
+        square=True,
+        xticklabels=data.key_labels,
+        yticklabels=data.query_labels,
+        cbar=cbar,
+        cbar_kws={"label": "weight"},
+        ax=ax,
+    )
+    _cover(ax, data.hidden, facecolor=HIDDEN_COLOUR, edgecolor="0.6", hatch="////")
+    _cover(ax, missing, facecolor=NAN_COLOUR, edgecolor="white")
+    for row, column in np.argwhere(data.annotations != ""):
+        colour = "white" if missing[row, column] or data.values[row, column] > DARK_FROM else "black"
+        text = data.annotations[row, column]
+        ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize="small")
+    ax.set(xlabel="key", ylabel="query", title=title)
+    ax.tick_params(axis="y", rotation=0)
+    ax.tick_params(axis="x", rotation=0 if max(map(len, data.key_labels)) <= 5 else 90)
+    return ax
+
+
+def _cover(ax: Axes, cells: np.ndarray, **look: str) -> None:
+    """Lay a rectangle over each true cell."""
+    if cells.any():
+        patches = [Rectangle((column, row), 1, 1) for row, column in np.argwhere(cells)]
+        ax.add_collection(PatchCollection(patches, linewidth=0.5, **look))
+
+
+def _draw_blocks(
+    ax: Axes,
+    blocks: np.ndarray,
+    token: np.ndarray,
+    colours: list[tuple[float, float, float]],
+    misplaced: np.ndarray,
+    row_labels: list[list[str]],
+) -> None:
+    """Draw ``(blocks, rows, columns)`` of memory numbers, one block below the other."""
+    count, rows, columns = blocks.shape
+    ticks, names = [], []
+    for block in range(count):
+        top = block * (rows + 1)
+        if count > 1:
+            ax.text(columns / 2, top - 0.08, f"head {block}", ha="center", va="bottom", fontsize="small")
+        for row in range(rows):
+            ticks.append(top + row + 0.5)
+            names.append(row_labels[block][row])
+            for column in range(columns):
+                number = blocks[block, row, column]
+                hatch = "///" if misplaced[block, row, column] else None
+                colour = colours[token[number]]
+                patch = Rectangle(
+                    (column, top + row), 1, 1, facecolor=(*colour, 0.45), edgecolor="0.25", hatch=hatch
+                )
+                ax.add_patch(patch)
+                box = (
+                    {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0} if hatch else None
+                )
+                ax.text(
+                    column + 0.5,
+                    top + row + 0.5,
+                    number,
+                    ha="center",
+                    va="center",
+                    fontsize="small",
+                    bbox=box,
+                )
+    ax.set(xlim=(-0.05, columns + 0.05), ylim=(count * (rows + 1) - 0.9, -0.75), aspect="equal", anchor="N")
+    ax.set_yticks(ticks, names, fontsize="small")
+    ax.set_xticks([])
+    sns.despine(ax=ax, left=True, bottom=True)
