@@ -7,7 +7,8 @@ Queries are rows, keys are columns, one scale from 0 to 1 for all heads. In ever
 * a red cell that says NaN is not a number.
 
 Each picture is made in two steps: ``..._data`` computes what is drawn, and can be tested; the
-function without ``_data`` draws it.
+function without ``_data`` draws it. A picture also carries its own description in words, made from
+the same numbers, for readers who cannot see it: ``show`` stores it beside the picture.
 """
 
 import math
@@ -32,6 +33,7 @@ PALETTE = "Blues"
 HIDDEN_COLOUR = "0.88"
 NAN_COLOUR = "#a83c00"
 DARK_FROM = 0.62  # from this weight on the blue is dark enough for white numbers
+MOST_DESCRIBED = 16  # a longer heatmap is described by its first rows
 MOST_ANNOTATED = 100  # a heatmap with more cells gets no numbers
 
 
@@ -81,6 +83,38 @@ def heatmap_data(
         query_labels=_labels("query_labels", query_labels, values.shape[0]),
         key_labels=_labels("key_labels", key_labels, values.shape[1]),
     )
+
+
+def describe(data: HeatmapData, title: str | None = None) -> str:
+    """A heatmap in words: for each query the keys with the largest weights, and what is hidden.
+
+    >>> describe(heatmap_data(torch.tensor([[0.9, 0.1]]), ["dog"], ["a", "cat"]))
+    'Heatmap of weights, 1 query by 2 keys. dog: a 0.90.'
+    """
+    n_q, n_k = data.values.shape
+    queries, keys = ("query" if n_q == 1 else "queries"), ("key" if n_k == 1 else "keys")
+    start = f"{title}: heatmap" if title else "Heatmap"
+    rows = [
+        f"{label}: {_describe_row(data.values[i], data.hidden[i], data.key_labels)}"
+        for i, label in enumerate(data.query_labels[:MOST_DESCRIBED])
+    ]
+    more = [f"{n_q - MOST_DESCRIBED} more queries"] if n_q > MOST_DESCRIBED else []
+    hidden = f" {data.hidden.sum()} of {data.hidden.size} cells hidden." if data.hidden.any() else ""
+    return f"{start} of weights, {n_q} {queries} by {n_k} {keys}. {'; '.join(rows + more)}.{hidden}"
+
+
+def _describe_row(weights: np.ndarray, hidden: np.ndarray, labels: list[str]) -> str:
+    visible = np.flatnonzero(~hidden)
+    if not len(visible):
+        return "all hidden"
+    if np.isnan(weights[visible]).any():
+        return "NaN"
+    low, high = weights[visible].min(), weights[visible].max()
+    if len(visible) > 1 and high - low < 0.005:
+        return f"{high:.2f} everywhere"
+    largest = sorted(visible, key=lambda j: -weights[j])[:3]
+    told = [j for j in largest if weights[j] >= max(0.15, high / 5)] or largest[:1]
+    return ", ".join(f"{labels[j]} {weights[j]:.2f}" for j in told)
 
 
 def attention_heatmap(
@@ -185,10 +219,8 @@ def head_heatmaps(
     axes = _grid(heads, columns, data[0].values.shape) if made_here else np.asarray(axes).reshape(-1)
     if len(axes) != heads:
         expect.fail(ValueError, "axes", f"one for each of {heads} heads", len(axes))
-    for head, ax in zip(data, axes, strict=True):
-        _draw_heatmap(head, ax, title=None, cbar=False)
-    for title, ax in zip(titles, axes, strict=True):
-        ax.set_title(title)
+    for head, title, ax in zip(data, titles, axes, strict=True):
+        _draw_heatmap(head, ax, title=title, cbar=False)
     if made_here:
         bar = axes[0].figure.colorbar(axes[0].collections[0], ax=list(axes), fraction=0.04, pad=0.02)
         bar.set_label("weight")
@@ -287,24 +319,33 @@ def memory_map(
     rows = [f"row {i}" for i in range(n)]
     _draw_blocks(axes[2], data.wrong, data.token, colours, data.misplaced, [rows] * num_heads)
     axes[2].set_title(f"wrong: bare view\nshape {shape}")
+    axes[0].set_label(
+        f"Map of memory: {n} tokens of {num_heads * d_k} numbers, a row and a colour for each token."
+    )
+    axes[1].set_label(f"View, then transpose: {num_heads} heads, each with {d_k} numbers of every token.")
+    wrong = f"{data.misplaced.sum()} of {data.misplaced.size} cells hold a number of another token or head"
+    axes[2].set_label(f"Bare view: {wrong}.")
     return axes
 
 
-def show(drawn: Axes | Figure | np.ndarray, alt: str) -> None:
-    """Show a picture under a cell, once, with ``alt`` as its text for those who cannot see it.
+def show(drawn: Axes | Figure | np.ndarray, alt: str | None = None) -> None:
+    """Show a picture under a cell, once, with a text for those who cannot see it.
 
     Args:
         drawn: what a function of this module returned, or a figure.
-        alt: what the picture shows, in words. It is stored in the notebook with the picture.
+        alt: what the picture shows, in words; ``None`` takes the descriptions that this module's
+            pictures carry. It is stored in the notebook with the picture.
 
     Raises:
-        ValueError: ``alt`` is empty.
+        ValueError: there is no ``alt``, and the picture carries no description.
     """
+    figure = drawn if isinstance(drawn, Figure) else np.asarray(drawn).reshape(-1)[0].figure
+    if alt is None:
+        alt = " ".join(ax.get_label() for ax in figure.axes if ax.get_label() not in ("", "<colorbar>"))
     if not alt.strip():
-        expect.fail(ValueError, "alt", "what the picture shows, in words", repr(alt))
+        expect.fail(ValueError, "alt", "what the picture shows, in words", "nothing")
     from IPython.display import display
 
-    figure = drawn if isinstance(drawn, Figure) else np.asarray(drawn).reshape(-1)[0].figure
     display(figure, metadata={"image/png": {"alt": alt}})
     plt.close(figure)
 
@@ -316,14 +357,19 @@ def style() -> None:
 
 
 def _labels(name: str, labels: Sequence[object] | None, length: int) -> list[str]:
-    """One text for each row or column; a dollar sign stays one and starts no formula."""
+    """One text for each row, column or picture."""
     if labels is None:
         return [str(position) for position in range(length)]
     if isinstance(labels, str):
         expect.fail(TypeError, name, "a list of labels", "one str", f"Did you mean {name}.split()?")
     if len(labels) != length:
         expect.fail(ValueError, name, f"{length} labels", len(labels))
-    return [str(label).replace("$", r"\$") for label in labels]
+    return [str(label) for label in labels]
+
+
+def _literal(labels: list[str]) -> list[str]:
+    """Labels as typed: a dollar sign stays one and starts no formula."""
+    return [label.replace("$", r"\$") for label in labels]
 
 
 def _grid(heads: int, columns: int, shape: tuple[int, int]) -> np.ndarray:
@@ -350,8 +396,8 @@ def _draw_heatmap(data: HeatmapData, ax: Axes, *, title: str | None, cbar: bool)
         linewidths=0.5,
         linecolor="0.8",
         square=True,
-        xticklabels=data.key_labels,
-        yticklabels=data.query_labels,
+        xticklabels=_literal(data.key_labels),
+        yticklabels=_literal(data.query_labels),
         cbar=cbar,
         cbar_kws={"label": "weight"},
         ax=ax,
@@ -362,7 +408,7 @@ def _draw_heatmap(data: HeatmapData, ax: Axes, *, title: str | None, cbar: bool)
         colour = "white" if missing[row, column] or data.values[row, column] > DARK_FROM else "black"
         text = data.annotations[row, column]
         ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=colour, fontsize="small")
-    ax.set(xlabel="key", ylabel="query", title=title)
+    ax.set(xlabel="key", ylabel="query", title=title, label=describe(data, title))
     ax.tick_params(axis="y", rotation=0)
     ax.tick_params(axis="x", rotation=0 if max(map(len, data.key_labels)) <= 5 else 90)
     return ax
@@ -392,7 +438,7 @@ def _draw_blocks(
             ax.text(columns / 2, top - 0.08, f"head {block}", ha="center", va="bottom", fontsize="small")
         for row in range(rows):
             ticks.append(top + row + 0.5)
-            names.append(row_labels[block][row])
+            names.extend(_literal([row_labels[block][row]]))
             for column in range(columns):
                 number = blocks[block, row, column]
                 hatch = "///" if misplaced[block, row, column] else None
