@@ -32,7 +32,7 @@ from mha_lab.heads import split_heads
 PALETTE = "Blues"
 HIDDEN_COLOUR = "0.88"
 NAN_COLOUR = "#a83c00"
-DARK_FROM = 0.62  # from this weight on the blue is dark enough for white numbers
+DARK_FROM = 0.715  # from this weight on, white numbers have more contrast than black ones
 MOST_DESCRIBED = 16  # a longer heatmap is described by its first rows
 MOST_ANNOTATED = 100  # a heatmap with more cells gets no numbers
 

@@ -1,0 +1,42 @@
+"""The files under figures/ are what the code draws."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.figures import FIGURES, FOLDER, draw
+
+ROOT = FOLDER.parent
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figures")
+    draw(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_committed_figure_is_not_stale(drawn, name):
+    """SVG, where a changed number or label shows; run `make figures` if this fails."""
+    assert (drawn / f"{name}.svg").read_text() == (FOLDER / f"{name}.svg").read_text()
+
+
+def test_drawing_twice_gives_the_same_bytes(drawn, tmp_path):
+    for path in draw(tmp_path):
+        assert path.read_bytes() == (drawn / path.name).read_bytes(), path.name
+
+
+def test_nothing_else_lies_under_figures():
+    assert {path.stem for path in FOLDER.iterdir()} == set(FIGURES)
+    assert {path.suffix for path in FOLDER.iterdir()} == {".svg", ".png"}
+
+
+def test_every_picture_of_the_readme_is_there_and_described():
+    readme = (ROOT / "README.md").read_text()
+    pictures = re.findall(r"!\[(.*?)\]\((.*?)\)", readme)
+    assert pictures
+    for text, path in pictures:
+        assert len(text) > 40
+        assert (ROOT / Path(path)).is_file()
