@@ -227,6 +227,69 @@ def head_heatmaps(
     return axes
 
 
+def contribution_heatmaps(
+    contributions: Float[Tensor, "heads n d_model"],
+    token_labels: Sequence[object] | None = None,
+    feature_labels: Sequence[object] | None = None,
+    *,
+    axes: Sequence[Axes] | np.ndarray | None = None,
+) -> np.ndarray:
+    """What each head writes to the output, and the sum, on one scale: blue below 0, red above.
+
+    Args:
+        contributions: ``(heads, n, d_model)``, as ``head_h @ w_o[rows of h]``.
+        token_labels, feature_labels: what to write at rows and columns; ``None`` means positions.
+        axes: where to draw, one for each head and one for the sum; ``None`` means a new figure.
+
+    Returns:
+        A flat array of ``heads + 1`` ``Axes``; the last one shows the sum, the layer's output.
+
+    Raises:
+        TypeError: ``contributions`` is no floating-point tensor.
+        ValueError: another rank than 3, labels or axes of another length.
+
+    Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits" (attention
+    heads are independent and additive).
+
+    >>> len(contribution_heatmaps(torch.ones(3, 2, 4)))
+    4
+    """
+    expect.tensor("contributions", contributions, "(heads, n, d_model)", min_rank=3, max_rank=3)
+    expect.floating("contributions", contributions)
+    heads, n, d_model = contributions.shape
+    if min(heads, n, d_model) == 0:
+        expect.fail(ValueError, "contributions", "at least one head, token and feature", (heads, n, d_model))
+    rows = _labels("token_labels", token_labels, n)
+    columns = _labels("feature_labels", feature_labels, d_model)
+    parts = [*contributions.detach().double().cpu().numpy()]
+    parts.append(sum(parts))
+    names = [f"head {h} writes" for h in range(heads)] + ["sum: the output"]
+    axes = _grid(heads + 1, 4, (n, d_model)) if axes is None else np.asarray(axes).reshape(-1)
+    if len(axes) != heads + 1:
+        expect.fail(ValueError, "axes", f"{heads + 1}, one for each head and one for the sum", len(axes))
+    limit = max(np.abs(part).max() for part in parts) or 1.0
+    for ax, part, name in zip(axes, parts, names, strict=True):
+        sns.heatmap(
+            part,
+            vmin=-limit,
+            vmax=limit,
+            cmap="vlag",
+            annot=part.size <= MOST_ANNOTATED,
+            fmt=".2f",
+            annot_kws={"fontsize": "small"},
+            linewidths=0.5,
+            cbar=False,
+            xticklabels=_literal(columns),
+            yticklabels=_literal(rows),
+            ax=ax,
+        )
+        row, column = np.unravel_index(np.abs(part).argmax(), part.shape)
+        most = f"largest {part[row, column]:.2f}, for {rows[row]} at {columns[column]}"
+        ax.set(xlabel="feature", ylabel="token", title=name, label=f"{name}: {n} by {d_model}, {most}.")
+        ax.tick_params(axis="y", rotation=0)
+    return axes
+
+
 @dataclass(frozen=True)
 class MemoryMap:
     """Which number of memory each cell shows, for the input and for two ways to cut it.

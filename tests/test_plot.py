@@ -147,6 +147,17 @@ def test_a_mask_for_each_head_stays_with_its_head():
     ]
 
 
+def test_contributions_stand_beside_their_sum_on_one_scale():
+    contributions = torch.tensor([[[1.0, -2.0, 0.0]], [[0.5, -3.0, 0.0]]])
+    axes = plot.contribution_heatmaps(contributions, ["saw"], ["noun", "verb", "size"])
+    shown = [drawn_values(ax).tolist() for ax in axes]
+    assert shown == [[[1.0, -2.0, 0.0]], [[0.5, -3.0, 0.0]], [[1.5, -5.0, 0.0]]]
+    assert {ax.collections[0].get_clim() for ax in axes} == {(-5.0, 5.0)}
+    assert [ax.get_title() for ax in axes] == ["head 0 writes", "head 1 writes", "sum: the output"]
+    assert [label.get_text() for label in axes[2].get_xticklabels()] == ["noun", "verb", "size"]
+    assert axes[2].get_label() == "sum: the output: 1 by 3, largest -5.00, for saw at verb."
+
+
 def test_the_memory_map_by_hand():
     # x is 0..11 in three rows of four. Head 1 owns columns 2 and 3: 2 3, 6 7, 10 11.
     data = plot.memory_map_data(n=3, num_heads=2, d_k=2)
@@ -253,6 +264,10 @@ def test_show_takes_a_figure_an_array_of_axes_and_a_text(displayed):
         (lambda: plot.head_heatmaps(WEIGHTS[None], titles=["a", "b"]), ValueError, "titles: expected 1"),
         (lambda: plot.head_heatmaps(WEIGHTS[None], columns=0), ValueError, "columns: expected at least 1"),
         (lambda: plot.head_heatmaps(WEIGHTS[None], axes=[1, 2]), ValueError, "one for each of 1 heads"),
+        (lambda: plot.contribution_heatmaps(WEIGHTS), ValueError, "(heads, n, d_model)"),
+        (lambda: plot.contribution_heatmaps(WEIGHTS[None], ["a"]), ValueError, "expected 2 labels, got 1"),
+        (lambda: plot.contribution_heatmaps(WEIGHTS[None], axes=[1]), ValueError, "expected 2, one for each"),
+        (lambda: plot.contribution_heatmaps(WEIGHTS[None, :, :0]), ValueError, "at least one head"),
         (lambda: plot.memory_map(0, 2, 2), ValueError, "n: expected at least 1, got 0"),
         (lambda: plot.memory_map(3, 2.0, 2), TypeError, "Use //"),
         (lambda: plot.memory_map(3, 2, 2, token_labels=["a"]), ValueError, "expected 3 labels, got 1"),
