@@ -4,7 +4,6 @@ Source: Vaswani et al. 2017, section 3.2.2.
 """
 
 from collections.abc import Callable
-from typing import Self
 
 import torch
 from jaxtyping import Bool, Float
@@ -242,7 +241,7 @@ class MultiHeadAttention(nn.Module):
             expect.fail(ValueError, "value", expected, got, "Do key and value come from one sequence?")
 
     @classmethod
-    def from_torch(cls, module: nn.MultiheadAttention) -> Self:
+    def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
         """A copy of PyTorch's layer: same weights, dtype, device and training mode.
 
         Mind the masks: PyTorch's boolean masks mean ``True`` = hidden; convert them by
