@@ -232,7 +232,10 @@ def _hint(sizes: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     n_query, n_key = wanted[-2:]
     batch = wanted[0] if len(wanted) > 2 else None
     if len(wanted) == 4 and sizes == (batch, n_key):
-        return "A row of visible keys for each sample: did you mean padding_mask(lengths), or mask[:, None, None, :]?"
+        return (
+            "A row of visible keys for each sample: did you mean padding_mask(lengths), "
+            "or mask[:, None, None, :]?"
+        )
     if len(wanted) == 3 and sizes == (batch, n_key):
         return "A row of visible keys for each sample: did you mean mask[:, None, :]?"
     if len(wanted) == 4 and sizes == (batch, n_query, n_key):

@@ -70,7 +70,8 @@ class RelativePositionBias(nn.Module):
     (clipped distances); Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a
     Unified Text-to-Text Transformer", section 2.1 (one scalar for each head).
 
-    >>> RelativePositionBias(num_heads=2, max_distance=3)(torch.ones(1, 2, 5, 4), torch.ones(1, 2, 5, 4)).shape
+    >>> heads = torch.ones(1, 2, 5, 4)
+    >>> RelativePositionBias(num_heads=2, max_distance=3)(heads, heads).shape
     torch.Size([1, 2, 5, 5])
     """
 

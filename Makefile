@@ -1,0 +1,83 @@
+# `make` alone lists what there is. Everything runs in .venv, which `make setup` fills once.
+VENV ?= .venv
+PY := $(VENV)/bin/python
+LAB_FLAGS ?=
+N ?= 20
+CHECKED := -m "not bad_input" --jaxtyping-packages=mha_lab,beartype.beartype
+NBVAL := -p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 18
+
+.PHONY: setup
+setup: ## make .venv and install everything at the pins
+	@VENV="$(VENV)" sh tools/setup.sh
+
+.PHONY: lab
+lab: setup ## open JupyterLab on the first chapter
+	$(PY) -m jupyter lab $(LAB_FLAGS) notebooks/00_start_here.ipynb
+
+.PHONY: test
+test: setup ## every check, as CI runs them
+	@$(MAKE) --no-print-directory lint test-docs test-bad-input test-package test-notebooks
+
+.PHONY: lint
+lint: setup ## ruff, on code and notebooks
+	@echo "== lint: $(PY) -m ruff check"
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) tools/notebooks.py check
+
+.PHONY: test-docs
+test-docs: setup ## the examples in the docstrings
+	@echo "== examples in docstrings"
+	@MPLBACKEND=Agg $(PY) -m pytest -q --doctest-modules mha_lab
+
+.PHONY: test-bad-input
+test-bad-input: setup ## wrong arguments, which the jaxtyping checker would answer first
+	@echo "== wrong arguments"
+	@MPLBACKEND=Agg $(PY) -m pytest -q -m bad_input tests
+
+.PHONY: test-package
+test-package: setup ## all other tests, with every shape in every signature checked
+	@echo "== package, tools and notebooks' structure, shapes checked"
+	@MPLBACKEND=Agg $(PY) -m pytest -q -n 2 --dist loadfile $(CHECKED) tests
+
+.PHONY: test-notebooks
+test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs
+	@echo "== stored outputs of the chapters"
+	@$(PY) -m pytest -q -n 2 --dist loadfile $(NBVAL) notebooks
+
+.PHONY: test-fast
+test-fast: setup ## the package only, for the inner loop
+	@MPLBACKEND=Agg $(PY) -m pytest -q -x tests --ignore tests/notebooks --ignore tests/project
+
+.PHONY: repeat-notebooks
+repeat-notebooks: setup ## the chapters N=20 times; stops at the first difference
+	@for i in $$(seq 1 $(N)); do \
+		echo "== run $$i of $(N)"; \
+		$(PY) -m pytest -q -n 2 --dist loadfile $(NBVAL) notebooks || exit 1; \
+	done; echo "$(N) runs, no difference"
+
+.PHONY: notebooks
+notebooks: setup ## run every chapter in a fresh kernel and store its outputs, cleaned
+	@$(PY) tools/notebooks.py run
+
+.PHONY: figures
+figures: setup ## draw everything under figures/ again
+	@$(PY) -m tools.figures
+
+.PHONY: bench
+bench: setup ## speed and memory as ratios, side by side with PyTorch's layer
+	@$(PY) -m bench
+
+.PHONY: pins
+pins: ## write constraints.txt from a fresh environment with the newest releases
+	@sh tools/pins.sh
+
+.PHONY: clean
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

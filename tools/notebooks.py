@@ -1,0 +1,139 @@
+"""Run the chapters and store their outputs, cleaned: ``python tools/notebooks.py run [NAME ...]``.
+
+``run`` executes each chapter in one fresh kernel of this Python and writes it back. ``check`` says
+which chapters are not clean, without running anything. Cleaning keeps what a reader sees and what a
+test compares (outputs, counts, ids, tags, alternative texts) and drops the rest (times, versions,
+widget state), so that a second run on one machine gives the same bytes.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+KEPT_CELL_METADATA = {"tags", "nbgrader", "jupyter"}
+
+
+class ThisPython(KernelSpecManager):
+    """Whatever kernel is asked for, it is this interpreter: no kernel that a user installed."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        spec = get_kernel_dict(extra_arguments=["--log-level=ERROR"])
+        return KernelSpec(resource_dir="", **spec)
+
+
+def execute(notebook: NotebookNode, folder: Path) -> None:
+    """Run all cells in one fresh kernel with ``folder`` as its working folder."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    manager = AsyncKernelManager(kernel_spec_manager=ThisPython())
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, km=manager, timeout=120, resources=resources).execute()
+
+
+def clean(notebook: NotebookNode, name: str) -> NotebookNode:
+    """A copy with only what a reader sees and a test compares. Cleaning twice changes nothing."""
+    cleaned = nbformat.from_dict(notebook)
+    cleaned.metadata = nbformat.from_dict(METADATA)
+    cleaned.nbformat, cleaned.nbformat_minor = 4, 5
+    taken = {cell.get("id") for cell in cleaned.cells}
+    for position, cell in enumerate(cleaned.cells):
+        if not cell.get("id"):
+            cell.id = _new_id(f"{name[:2]}-{position:02}", taken)
+        cell.metadata = nbformat.from_dict(
+            {k: v for k, v in cell.metadata.items() if k in KEPT_CELL_METADATA}
+        )
+        cell.source = cell.source.strip("\n")
+        cell.pop("attachments", None)
+        if cell.cell_type == "code":
+            cell.outputs = _merge_streams(cell.outputs)
+    return cleaned
+
+
+def _new_id(wanted: str, taken: set[str]) -> str:
+    """``wanted``, or with letters behind it if another cell has it already."""
+    while wanted in taken:
+        wanted += "b"
+    taken.add(wanted)
+    return wanted
+
+
+def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Join neighbouring prints: where a kernel cuts them into pieces is chance."""
+    merged: list[NotebookNode] = []
+    for output in outputs:
+        last = merged[-1] if merged else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            merged.append(output)
+    return merged
+
+
+def to_text(notebook: NotebookNode) -> str:
+    """The file's content."""
+    return nbformat.writes(notebook) + "\n"
+
+
+def run(paths: list[Path]) -> int:
+    """Execute, clean and write each chapter. A chapter that fails stays as it was."""
+    for path in paths:
+        start = time.perf_counter()
+        notebook = nbformat.read(path, as_version=4)
+        try:
+            execute(notebook, path.parent)
+        except CellExecutionError as error:
+            print(f"{path.name}: not written, a cell failed\n\n{error}", file=sys.stderr)
+            return 1
+        text = to_text(clean(notebook, path.stem))
+        path.write_text(text, encoding="utf-8", newline="\n")
+        print(
+            f"{path.name:34} {time.perf_counter() - start:5.1f} s  {len(text.encode()) / 1000:4.0f} kB",
+            flush=True,
+        )
+    return 0
+
+
+def check(paths: list[Path]) -> int:
+    """Say which chapters `make notebooks` would clean."""
+    dirty = [
+        path.name
+        for path in paths
+        if path.read_text(encoding="utf-8") != to_text(clean(nbformat.read(path, as_version=4), path.stem))
+    ]
+    for name in dirty:
+        print(f"{name}: not clean; run `make notebooks`", file=sys.stderr)
+    return 1 if dirty else 0
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", choices=["run", "check"])
+    parser.add_argument("chapters", nargs="*", help="file names or their first letters; all if none")
+    given = parser.parse_args(arguments)
+    paths = sorted(FOLDER.glob("*.ipynb"))
+    if given.chapters:
+        starts = tuple(Path(chapter).name for chapter in given.chapters)
+        paths = [path for path in paths if path.name.startswith(starts)]
+    if not paths:
+        print(f"no chapter matches {given.chapters}", file=sys.stderr)
+        return 1
+    return {"run": run, "check": check}[given.command](paths)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

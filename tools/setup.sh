@@ -1,0 +1,80 @@
+#!/bin/sh
+# Make .venv and install everything at the pins. `make lab` and `make test` call this; it does
+# nothing when .venv is up to date. Each thing that can be wrong gets one line.
+#   PYTHON=...    use this Python        VENV=...    put the environment there
+#   NEED_MB=...   free space to ask for (3000)
+set -u
+
+VENV=${VENV:-.venv}
+NEED_MB=${NEED_MB:-3000}
+STAMP=$VENV/.ready
+
+stop() { printf 'make: %s\n' "$1" >&2; exit 1; }
+
+free_mb() { df -Pk . 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }'; }
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+    found=""
+    for name in ${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do
+        command -v "$name" >/dev/null 2>&1 || continue
+        if is_new_enough "$name"; then
+            printf '%s\n' "$name"
+            return 0
+        fi
+        version=$("$name" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+        found="$found${found:+, }$name is ${version:-broken}"
+    done
+    if [ -n "$found" ]; then
+        stop "Python 3.11 or newer is needed, and here $found: install it, or say make PYTHON=/path/to/python3.11"
+    fi
+    stop "Python 3.11 or newer is needed, and none was found: install it, or say make PYTHON=/path/to/python3.11"
+}
+
+# A stamp that is newer than what it was made from, and a Python that still runs: nothing to do.
+if [ -f "$STAMP" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
+    newer=$(find pyproject.toml constraints.txt tools/setup.sh -newer "$STAMP" 2>/dev/null)
+    [ -z "$newer" ] && exit 0
+fi
+rm -f "$STAMP"
+
+python=$(find_python) || exit 1
+"$python" -c 'import ensurepip, venv' 2>/dev/null ||
+    stop "$python has no venv module: install it (on Debian and Ubuntu: apt install python3-venv)"
+free=$(free_mb)
+if [ ! -d "$VENV" ] && [ -n "$free" ] && [ "$free" -lt "$NEED_MB" ]; then
+    stop "the disk has $free MB free and the set-up needs about $NEED_MB MB: free some space first"
+fi
+
+if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+    echo "[1/2] making $VENV with $python"
+    rm -rf "$VENV"
+    message=$("$python" -m venv "$VENV" 2>&1) || {
+        case $message in
+        *"No space left"*) stop "the disk is full: free about $NEED_MB MB, then run this again" ;;
+        *) stop "making $VENV failed: $(printf '%s' "$message" | tail -n 1)" ;;
+        esac
+    }
+fi
+
+echo "[2/2] installing the packages of pyproject.toml at the pins of constraints.txt (a few minutes the first time)"
+# pip's standard output stays on the terminal, with its progress bars; what it complains about is
+# read here, so that a full disk gets one line and not a traceback.
+exec 3>&1
+complaints=$(
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install \
+        --editable '.[lab,dev]' --constraint constraints.txt 2>&1 >&3 || echo "pip failed"
+)
+exec 3>&-
+case $complaints in
+*"No space left on device"*)
+    stop "the disk became full during the installation: free about $NEED_MB MB, then run this again"
+    ;;
+*"pip failed"*)
+    printf '%s\n' "$complaints" | grep -v '^pip failed$' >&2
+    stop "the installation failed; the lines above are pip's. Run this again to go on"
+    ;;
+esac
+touch "$STAMP"
+echo "ready"
