@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from mha_lab import _expect as expect
@@ -51,7 +51,7 @@ def causal_mask(
 
 
 def padding_mask(
-    lengths: Int[Tensor, " batch"] | Sequence[int], max_length: int | None = None
+    lengths: Integer[Tensor, " batch"] | Sequence[int], max_length: int | None = None
 ) -> Bool[Tensor, "batch 1 1 max_length"]:
     """Hide the padding at the end of each sample: ``mask[b, 0, 0, j] = j < lengths[b]``.
 

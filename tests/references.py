@@ -1,0 +1,67 @@
+"""Attention as loops over single numbers: slow, and short enough to be checked by eye."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def looped_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """``(output, weights)`` of one sample and one head, in Python floats: ``(n_q, d)``, ``(n_k, d)``."""
+    n_q, n_k, d_k, d_v = len(query), len(key), query.shape[1], value.shape[1]
+    scale = 1 / math.sqrt(d_k) if scale is None else scale
+    output, weights = torch.zeros(n_q, d_v).double(), torch.zeros(n_q, n_k).double()
+    for i in range(n_q):
+        visible = [j for j in range(n_k) if mask is None or bool(mask[i, j])]
+        scores = {j: scale * sum(float(query[i, c]) * float(key[j, c]) for c in range(d_k)) for j in visible}
+        highest = max(scores.values(), default=0.0)
+        total = sum(math.exp(score - highest) for score in scores.values())
+        for j in visible:
+            weights[i, j] = math.exp(scores[j] - highest) / total
+            for c in range(d_v):
+                output[i, c] += weights[i, j] * float(value[j, c])
+    return output, weights
+
+
+def mask_of_kind(kind: str, batch: int, heads: int, n_q: int, n_k: int) -> Tensor | None:
+    """One mask of each kind that can be broadcast to ``(batch, heads, n_q, n_k)``, by plain loops.
+
+    Every query sees at least the first key.
+    """
+    lengths = [1 + (3 * b + 1) % n_k for b in range(batch)]
+    if kind == "none":
+        return None
+    if kind == "all":
+        return torch.ones((), dtype=torch.bool)
+    if kind == "keys":
+        return torch.tensor([j % 3 == 0 for j in range(n_k)])
+    if kind == "causal":
+        return torch.tensor([[j <= i + max(n_k - n_q, 0) for j in range(n_k)] for i in range(n_q)])
+    if kind == "padding":
+        return torch.tensor([[[[j < length for j in range(n_k)]]] for length in lengths])
+    if kind == "both":
+        return mask_of_kind("causal", batch, heads, n_q, n_k) & mask_of_kind(
+            "padding", batch, heads, n_q, n_k
+        )
+    if kind == "each sample and head":
+        return torch.tensor(
+            [
+                [
+                    [[j == 0 or (2 * b + 3 * h + i * j) % 5 < 3 for j in range(n_k)] for i in range(n_q)]
+                    for h in range(heads)
+                ]
+                for b in range(batch)
+            ]
+        )
+    raise ValueError(kind)
+
+
+MASKS = ("none", "all", "keys", "causal", "padding", "both", "each sample and head")
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+def assert_close(actual: Tensor | None, expected: Tensor | None, tolerance: float) -> None:
+    """Equal to an absolute tolerance, with the same shape and dtype; NaN is never equal."""
+    torch.testing.assert_close(actual, expected, atol=tolerance, rtol=0)

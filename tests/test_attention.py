@@ -1,0 +1,208 @@
+"""Scores, softmax and attention against hand-worked numbers, loops, and PyTorch's function."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mha_lab import causal_mask, masked_softmax, scaled_dot_product_attention, scaled_dot_product_scores
+from mha_lab.attention import fused_attention
+from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind
+
+BATCH, HEADS, N_Q, N_K, D_K, D_V = 2, 3, 5, 7, 11, 13
+
+
+def problem(dtype=torch.float64, requires_grad=False):
+    sizes = (N_Q, D_K), (N_K, D_K), (N_K, D_V)
+    return [torch.randn(BATCH, HEADS, *size, dtype=dtype, requires_grad=requires_grad) for size in sizes]
+
+
+def fused(query, key, value, mask=None):
+    return fused_attention(query, key, value, mask, 0.0)
+
+
+def stored(query, key, value, mask=None):
+    return scaled_dot_product_attention(query, key, value, mask)[0]
+
+
+def test_scores_by_hand():
+    query = torch.tensor([[1.0, 2, 0, 2]])
+    key = torch.tensor([[2.0, 1, 5, 0], [0, 3, 5, 1]])
+    assert scaled_dot_product_scores(query, key).tolist() == [[2, 4]]  # 4 / sqrt(4), 8 / sqrt(4)
+    assert scaled_dot_product_scores(query, key, scale=1.0).tolist() == [[4, 8]]
+    assert scaled_dot_product_scores(query, key, scale=-0.25).tolist() == [[-1, -2]]
+
+
+def test_softmax_by_hand():
+    scores = torch.tensor([[0.0, math.log(2), math.log(5)]], dtype=torch.float64)
+    assert_close(masked_softmax(scores), torch.tensor([[1 / 8, 2 / 8, 5 / 8]], dtype=torch.float64), 1e-15)
+    hidden = masked_softmax(scores, torch.tensor([True, True, False]))
+    assert_close(hidden, torch.tensor([[1 / 3, 2 / 3, 0]], dtype=torch.float64), 1e-15)
+    assert hidden[0, 2] == 0
+
+
+def test_softmax_runs_over_the_keys():
+    weights = masked_softmax(torch.randn(BATCH, HEADS, N_Q, N_K).double())
+    assert_close(weights.sum(dim=-1), torch.ones(BATCH, HEADS, N_Q).double(), 1e-12)
+    assert (weights.sum(dim=-2) - 1).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("shift", [1e4, -1e4])
+def test_large_scores_neither_overflow_nor_vanish(shift):
+    scores = torch.tensor([[0.0, 1.0, 2.0]], dtype=torch.float64)
+    assert_close(masked_softmax(scores + shift), masked_softmax(scores), 1e-10)
+
+
+def test_a_hidden_score_may_be_anything_but_nan():
+    scores = torch.tensor([[1.0, math.inf, 1.0], [1.0, 1.0, 1e38]])
+    mask = torch.tensor([[True, False, True], [True, True, False]])
+    assert masked_softmax(scores, mask).tolist() == [[0.5, 0, 0.5], [0.5, 0.5, 0]]
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("kind", MASKS)
+def test_attention_equals_the_loops(kind, scale):
+    query, key, value = problem()
+    mask = mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
+    output, weights = scaled_dot_product_attention(query, key, value, mask, scale=scale)
+    assert output.shape == (BATCH, HEADS, N_Q, D_V)
+    assert weights.shape == (BATCH, HEADS, N_Q, N_K)
+    full = torch.ones(BATCH, HEADS, N_Q, N_K, dtype=torch.bool)
+    full = full if mask is None else full & mask
+    for b in range(BATCH):
+        for h in range(HEADS):
+            expected = looped_attention(query[b, h], key[b, h], value[b, h], full[b, h], scale)
+            assert_close(output[b, h], expected[0], 1e-12)
+            assert_close(weights[b, h], expected[1], 1e-12)
+
+
+@pytest.mark.parametrize("path", [stored, fused])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kind", MASKS)
+def test_output_and_gradients_equal_pytorchs_function(kind, dtype, path):
+    mask = mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
+    ours = problem(dtype, requires_grad=True)
+    theirs = [x.detach().clone().requires_grad_() for x in ours]
+    output = path(*ours, mask)
+    expected = F.scaled_dot_product_attention(*theirs, None if mask is None else torch.atleast_2d(mask))
+    assert_close(output, expected, TOLERANCE[dtype])
+    upstream = torch.randn_like(output)
+    output.backward(upstream)
+    expected.backward(upstream)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine.grad, other.grad, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3), (2, 3, 5)])
+@pytest.mark.parametrize("path", [stored, fused])
+def test_any_number_of_leading_axes(leading, path):
+    query, key, value = (torch.randn(*leading, n, 4).double() for n in (3, 5, 5))
+    mask = torch.rand(3, 5) > 0.3
+    flat = [x.reshape(-1, *x.shape[-2:]) for x in (query, key, value)]
+    expected = torch.stack([looped_attention(*sample, mask)[0] for sample in zip(*flat, strict=True)])
+    assert_close(path(query, key, value, mask), expected.reshape(*leading, 3, 4), 1e-12)
+
+
+def test_leading_axes_broadcast():
+    query, key, value = torch.randn(2, 3, 5, 4), torch.randn(2, 1, 7, 4), torch.randn(7, 4)
+    output, weights = scaled_dot_product_attention(query, key, value)
+    wide = scaled_dot_product_attention(query, key.expand(2, 3, 7, 4), value.expand(2, 3, 7, 4))
+    assert_close(output, wide[0], 1e-6)
+    assert_close(weights, wide[1], 1e-6)
+
+
+EMPTY = {  # rows 1 and 3 of five see nothing
+    "one for all": torch.tensor([[i not in (1, 3) and j <= i for j in range(7)] for i in range(5)]),
+    "a whole sample": torch.tensor([[[[False] * 7]], [[[True] * 7]]]),
+    "everything": torch.zeros((), dtype=torch.bool),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("path", [stored, fused])
+@pytest.mark.parametrize("mask", list(EMPTY.values()), ids=list(EMPTY))
+def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(mask, path, dtype):
+    tensors = problem(dtype, requires_grad=True)
+    output = path(*tensors, mask)
+    empty = ~mask.expand(BATCH, HEADS, N_Q, N_K).any(dim=-1)
+    assert empty.any()
+    assert (output[empty] == 0).all()
+    if not empty.all():
+        assert (output[~empty] != 0).any(dim=-1).all()
+    output.sum().backward()
+    for tensor in tensors:
+        assert tensor.grad.isfinite().all()
+    assert (tensors[0].grad[empty] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_weights_of_a_row_that_sees_nothing_are_zero(dtype):
+    scores = torch.randn(5, 7, dtype=dtype, requires_grad=True)
+    weights = masked_softmax(scores, EMPTY["one for all"])
+    assert weights.sum(dim=-1).round(decimals=2).tolist() == [1, 0, 1, 0, 1]
+    weights.square().sum().backward()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad[[1, 3]] == 0).all()
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("mask", [None, *EMPTY.values()], ids=["none", *EMPTY])
+def test_nothing_that_came_in_is_changed(mask, grad):
+    tensors = problem(requires_grad=grad)
+    scores = torch.randn(BATCH, HEADS, N_Q, N_K)
+    given = [*tensors, scores, *([] if mask is None else [mask])]
+    before = [x.clone() for x in given]
+    scaled_dot_product_attention(*tensors, mask)
+    fused_attention(*tensors, mask, 0.0)
+    scaled_dot_product_scores(*tensors[:2], scale=2.0)
+    masked_softmax(scores, mask)
+    for now, then in zip(given, before, strict=True):
+        assert torch.equal(now, then)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_the_path_without_gradients_gives_the_same_numbers(kind):
+    tensors = problem(requires_grad=True)
+    mask = mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
+    with_grad = scaled_dot_product_attention(*tensors, mask)
+    with torch.no_grad():
+        without = scaled_dot_product_attention(*tensors, mask)
+    for one, other in zip(with_grad, without, strict=True):
+        assert torch.equal(one.detach(), other)
+
+
+def test_dropout_acts_on_the_weights_and_keeps_their_mean():
+    query, key = torch.zeros(1, 4), torch.zeros(10_007, 4)
+    value = torch.ones(10_007, 1)
+    output, weights = scaled_dot_product_attention(query, key, value, dropout_p=0.25)
+    dropped = (weights == 0).double().mean().item()
+    assert 0.23 < dropped < 0.27
+    assert weights.max().item() == pytest.approx(1 / 10_007 / 0.75)
+    assert_close(output, weights @ value, 1e-6)
+
+
+def test_dropout_draws_what_pytorch_draws():
+    weights = torch.softmax(torch.randn(3, 5, 7), dim=-1)
+    torch.manual_seed(3)
+    expected = F.dropout(weights, 0.4)
+    torch.manual_seed(3)
+    _, dropped = scaled_dot_product_attention(
+        weights.log(), torch.eye(7), torch.eye(7), scale=1.0, dropout_p=0.4
+    )
+    assert_close(dropped, expected, 1e-6)
+
+
+def test_no_dropout_draws_no_random_number():
+    tensors = problem()
+    state = torch.get_rng_state()
+    scaled_dot_product_attention(*tensors)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_gradients_are_those_of_finite_differences():
+    tensors = [torch.randn(2, n, 3, dtype=torch.float64, requires_grad=True) for n in (3, 5, 5)]
+    mask = causal_mask(3, 5)
+    mask[1] = False
+    for path in (stored, fused):
+        assert torch.autograd.gradcheck(lambda q, k, v, path=path: path(q, k, v, mask), tensors)
