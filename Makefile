@@ -3,7 +3,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 LAB_FLAGS ?=
 N ?= 20
-CHECKED := -m "not bad_input" --jaxtyping-packages=mha_lab,beartype.beartype
+CHECKED := -m "not unchecked" --jaxtyping-packages=mha_lab,beartype.beartype
 NBVAL := -p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -21,7 +21,7 @@ lab: setup ## open JupyterLab on the first chapter
 
 .PHONY: test
 test: setup ## every check, as CI runs them
-	@$(MAKE) --no-print-directory lint test-docs test-bad-input test-package test-notebooks
+	@$(MAKE) --no-print-directory lint test-docs test-unchecked test-package test-notebooks
 
 .PHONY: lint
 lint: setup ## ruff, on code and notebooks
@@ -35,10 +35,10 @@ test-docs: setup ## the examples in the docstrings
 	@echo "== examples in docstrings"
 	@MPLBACKEND=Agg $(PY) -m pytest -q --doctest-modules mha_lab
 
-.PHONY: test-bad-input
-test-bad-input: setup ## wrong arguments, which the jaxtyping checker would answer first
-	@echo "== wrong arguments"
-	@MPLBACKEND=Agg $(PY) -m pytest -q -m bad_input tests
+.PHONY: test-unchecked
+test-unchecked: setup ## wrong arguments and export, where the jaxtyping checker would be in the way
+	@echo "== wrong arguments, export"
+	@MPLBACKEND=Agg $(PY) -m pytest -q -m unchecked tests
 
 .PHONY: test-package
 test-package: setup ## all other tests, with every shape in every signature checked

@@ -10,6 +10,7 @@ def looped_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """``(output, weights)`` of one sample and one head, in Python floats: ``(n_q, d)``, ``(n_k, d)``."""
+    query, key, value = query.detach(), key.detach(), value.detach()
     n_q, n_k, d_k, d_v = len(query), len(key), query.shape[1], value.shape[1]
     scale = 1 / math.sqrt(d_k) if scale is None else scale
     output, weights = torch.zeros(n_q, d_v).double(), torch.zeros(n_q, n_k).double()
