@@ -25,13 +25,9 @@ def shape(size: Sequence[int]) -> str:
 def whole_number(name: str, value: object, *, at_least: int = 1) -> int:
     """``value`` if it is an ``int`` that is large enough (``bool`` is not taken for one)."""
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
-        fail(
-            TypeError,
-            name,
-            "an int",
-            f"{type(value).__name__} {value!r}",
-            "Did a division with / make a float? Use //." if isinstance(value, float) else "",
-        )
+        got = f"shape {shape(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        hint = "Did a division with / make a float? Use //." if isinstance(value, float) else ""
+        fail(TypeError, name, "an int", f"{type(value).__name__} {got}", hint)
     if value < at_least:
         fail(ValueError, name, f"at least {at_least}", value)
     return value

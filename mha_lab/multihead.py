@@ -13,7 +13,10 @@ from mha_lab import _expect as expect
 from mha_lab.attention import fetch, fused_attention, masked_softmax, scaled_dot_product_attention
 from mha_lab.heads import merge_heads, split_heads
 
-Score = Callable[[Tensor, Tensor], Tensor]
+Score = Callable[
+    [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
+    Float[Tensor, "batch heads n_q n_k"],
+]
 
 
 class SingleHeadAttention(nn.Module):
