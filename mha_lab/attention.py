@@ -197,8 +197,9 @@ def _masked_softmax_(scores: Tensor, mask: Tensor | None) -> Tensor:
 def _hidden_score(mask: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """What stands in for a hidden score, row by row, and which rows see nothing at all.
 
-    ``-inf`` in an ordinary row; 0 in a row that sees nothing, because a softmax over ``-inf``
-    alone is NaN, and so is its gradient, even where a later mask covers it.
+    ``-inf`` in an ordinary row; 0 in a row that sees nothing. A softmax over ``-inf`` alone is NaN
+    in both directions; masks before and after would cover that, but not from a search for NaN
+    (``torch.autograd.detect_anomaly``), which would stop at a layer that is in order.
     """
     empty = ~mask.any(dim=-1, keepdim=True) if mask.ndim else ~mask
     return torch.zeros_like(empty, dtype=scores.dtype).masked_fill(~empty, -math.inf), empty

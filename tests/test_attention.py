@@ -136,6 +136,32 @@ def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(mask, path, dtype
     assert (tensors[0].grad[empty] == 0).all()
 
 
+@pytest.mark.parametrize("path", [stored, fused])
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
+def test_a_search_for_nan_finds_none_on_the_way(path):
+    tensors = problem(requires_grad=True)
+    with torch.autograd.detect_anomaly():
+        path(*tensors, EMPTY["one for all"]).sum().backward()
+
+
+def test_zeros_do_not_depend_on_what_the_kernel_makes_of_an_empty_row(monkeypatch):
+    """Kernels differ there; this one gives NaN, as the plain formula does."""
+
+    def kernel(query, key, value, attn_mask=None, dropout_p=0.0):
+        scores = query @ key.mT / math.sqrt(query.shape[-1])
+        return scores.masked_fill(~attn_mask, -math.inf).softmax(dim=-1) @ value
+
+    tensors = problem(requires_grad=True)
+    mask = EMPTY["one for all"]
+    expected = stored(*tensors, mask)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", kernel)
+    output = fused(*tensors, mask)
+    assert_close(output, expected, 1e-12)
+    output.sum().backward()
+    for tensor in tensors:
+        assert tensor.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 def test_weights_of_a_row_that_sees_nothing_are_zero(dtype):
     scores = torch.randn(5, 7, dtype=dtype, requires_grad=True)

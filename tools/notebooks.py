@@ -42,7 +42,7 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
             cell.outputs, cell.execution_count = [], None
     manager = AsyncKernelManager(kernel_spec_manager=ThisPython())
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, km=manager, timeout=120, resources=resources).execute()
+    NotebookClient(notebook, km=manager, timeout=120, resources=resources).execute(cleanup_kc=True)
 
 
 def clean(notebook: NotebookNode, name: str) -> NotebookNode:

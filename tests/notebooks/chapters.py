@@ -1,0 +1,47 @@
+"""Where the chapters are, and what else the tests of the notebooks share."""
+
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "notebooks"
+PATHS = sorted(FOLDER.glob("*.ipynb"))
+NAMES = [path.stem for path in PATHS]
+
+
+def read(name: str) -> NotebookNode:
+    """One chapter by its file's name without the ending."""
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells that run."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def markdown(notebook: NotebookNode) -> str:
+    """All text of a chapter."""
+    return "\n\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+
+
+def output_texts(notebook: NotebookNode) -> list[str]:
+    """Every text that a reader or a test reads in the outputs, described pictures included."""
+    texts = []
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            if output.output_type == "stream":
+                texts.append(output.text)
+            elif output.output_type == "error":
+                texts.append("\n".join([output.ename, output.evalue, *output.traceback]))
+            else:
+                texts += [text for kind, text in output.data.items() if not kind.startswith("image/")]
+                texts += [text for text in alternative_texts(output) if text]
+    return texts
+
+
+def alternative_texts(output: NotebookNode) -> list[str | None]:
+    """What stands for each picture of one output where the picture cannot be seen."""
+    pictures = [kind for kind in output.get("data", {}) if kind.startswith("image/")]
+    return [output.metadata.get(kind, {}).get("alt") for kind in pictures]

@@ -1,0 +1,95 @@
+"""The tool behind ``make notebooks``: what it keeps, what it drops, and when it writes."""
+
+import json
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tools import notebooks as tool
+
+
+def dirty():
+    """A chapter as an editor leaves it."""
+    code = new_code_cell("\nprint(1)\n", id="keep-me", execution_count=7)
+    code.metadata = {"tags": ["x"], "collapsed": True, "execution": {"iopub.execute_input": "2026"}}
+    code.outputs = [new_output("stream", name="stdout", text=text) for text in ("1\n", "2\n")]
+    code.outputs.append(new_output("stream", name="stderr", text="careful"))
+    picture = new_output("display_data", data={"image/png": "AAAA"}, metadata={"image/png": {"alt": "words"}})
+    code.outputs.append(picture)
+    metadata = {
+        "kernelspec": {"name": "mine", "display_name": "Mine"},
+        "language_info": {"name": "python", "version": "3.11.7"},
+        "widgets": {},
+    }
+    notebook = new_notebook(cells=[new_markdown_cell("# 07 X"), code], metadata=metadata)
+    notebook.cells[0].id = ""
+    return notebook
+
+
+def test_cleaning_keeps_what_a_reader_sees_and_drops_the_rest():
+    cleaned = tool.clean(dirty(), "07_x")
+    text, code = cleaned.cells
+    assert cleaned.metadata == tool.METADATA
+    assert text.id == "07-00"
+    assert (code.id, code.source, code.execution_count) == ("keep-me", "print(1)", 7)
+    assert code.metadata == {"tags": ["x"]}
+    assert [output.get("text") for output in code.outputs] == ["1\n2\n", "careful", None]
+    assert code.outputs[2].metadata["image/png"]["alt"] == "words"
+
+
+def test_cleaning_twice_changes_nothing_and_leaves_its_input():
+    notebook = dirty()
+    before = json.dumps(notebook)
+    cleaned = tool.clean(notebook, "07_x")
+    assert json.dumps(notebook) == before
+    assert tool.to_text(tool.clean(cleaned, "07_x")) == tool.to_text(cleaned)
+    nbformat.validate(cleaned)
+
+
+def test_a_new_cell_gets_an_id_that_no_other_has():
+    notebook = new_notebook(cells=[new_markdown_cell("a"), new_markdown_cell("b"), new_markdown_cell("c")])
+    for cell, given in zip(notebook.cells, ("", "07-00", ""), strict=True):
+        cell.id = given
+    assert [cell.id for cell in tool.clean(notebook, "07_x").cells] == ["07-00b", "07-00", "07-02"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Two small chapters in place of the real ones."""
+    monkeypatch.setattr(tool, "FOLDER", tmp_path)
+    good = new_notebook(cells=[new_code_cell("x = 6 * 7"), new_code_cell("print('x'); x")])
+    bad = new_notebook(cells=[new_code_cell("1 / 0")])
+    nbformat.write(good, tmp_path / "00_good.ipynb")
+    nbformat.write(bad, tmp_path / "01_bad.ipynb")
+    return tmp_path
+
+
+def test_running_stores_outputs_and_the_check_is_content(folder, capsys):
+    assert tool.main(["check", "00"]) == 1
+    assert "00_good.ipynb: not clean; run `make notebooks`" in capsys.readouterr().err
+    assert tool.main(["run", "00"]) == 0
+    assert tool.main(["check", "00"]) == 0
+    first, second = nbformat.read(folder / "00_good.ipynb", as_version=4).cells
+    assert (first.execution_count, second.execution_count) == (1, 2)
+    assert second.outputs[0].text == "x\n"
+    assert second.outputs[1].data["text/plain"] == "42"
+
+
+def test_two_runs_give_the_same_bytes(folder):
+    tool.main(["run", "00"])
+    first = (folder / "00_good.ipynb").read_bytes()
+    tool.main(["run", "00"])
+    assert (folder / "00_good.ipynb").read_bytes() == first
+
+
+def test_a_chapter_that_fails_is_not_written(folder, capsys):
+    before = (folder / "01_bad.ipynb").read_bytes()
+    assert tool.main(["run", "01_bad.ipynb"]) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert (folder / "01_bad.ipynb").read_bytes() == before
+
+
+def test_a_name_that_fits_nothing_is_said(folder, capsys):
+    assert tool.main(["run", "77"]) == 1
+    assert "no chapter matches" in capsys.readouterr().err
