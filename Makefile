@@ -33,17 +33,17 @@ lint: setup ## ruff, on code and notebooks
 .PHONY: test-docs
 test-docs: setup ## the examples in the docstrings
 	@echo "== examples in docstrings"
-	@MPLBACKEND=Agg $(PY) -m pytest -q --doctest-modules mha_lab
+	@$(PY) -m pytest -q --doctest-modules mha_lab
 
 .PHONY: test-unchecked
 test-unchecked: setup ## wrong arguments and export, where the jaxtyping checker would be in the way
 	@echo "== wrong arguments, export"
-	@MPLBACKEND=Agg $(PY) -m pytest -q -m unchecked tests
+	@$(PY) -m pytest -q -m unchecked tests
 
 .PHONY: test-package
 test-package: setup ## all other tests, with every shape in every signature checked
 	@echo "== package, tools and notebooks' structure, shapes checked"
-	@MPLBACKEND=Agg $(PY) -m pytest -q -n 2 --dist loadfile $(CHECKED) tests
+	@$(PY) -m pytest -q -n 2 --dist loadfile $(CHECKED) tests
 
 .PHONY: test-notebooks
 test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs
@@ -52,7 +52,7 @@ test-notebooks: setup ## every chapter, run afresh and compared with its stored 
 
 .PHONY: test-fast
 test-fast: setup ## the package only, for the inner loop
-	@MPLBACKEND=Agg $(PY) -m pytest -q -x tests --ignore tests/notebooks --ignore tests/project
+	@$(PY) -m pytest -q -x tests --ignore tests/notebooks --ignore tests/project
 
 .PHONY: repeat-notebooks
 repeat-notebooks: setup ## the chapters N=20 times; stops at the first difference

@@ -1,8 +1,11 @@
 """What every test starts from and leaves behind."""
 
+import matplotlib
 import matplotlib.pyplot as plt
 import pytest
 import torch
+
+matplotlib.use("Agg")  # no test opens a window
 
 
 @pytest.fixture(autouse=True)

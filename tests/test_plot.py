@@ -242,7 +242,7 @@ def test_show_takes_a_figure_an_array_of_axes_and_a_text(displayed):
     assert texts[1] == "a line that rises"
 
 
-@pytest.mark.bad_input
+@pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [

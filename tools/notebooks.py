@@ -7,6 +7,7 @@ widget state), so that a second run on one machine gives the same bytes.
 """
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -41,8 +42,10 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     manager = AsyncKernelManager(kernel_spec_manager=ThisPython())
-    resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, km=manager, timeout=120, resources=resources).execute(cleanup_kc=True)
+    client = NotebookClient(notebook, km=manager, timeout=120, resources={"metadata": {"path": str(folder)}})
+    # A backend chosen in the shell would keep the pictures out of the notebook.
+    env = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    client.execute(cleanup_kc=True, env=env)
 
 
 def clean(notebook: NotebookNode, name: str) -> NotebookNode:
