@@ -6,7 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mha_lab import causal_mask, masked_softmax, scaled_dot_product_attention, scaled_dot_product_scores
+from mha_lab import (
+    attention,
+    causal_mask,
+    masked_softmax,
+    scaled_dot_product_attention,
+    scaled_dot_product_scores,
+)
 from mha_lab.attention import fused_attention
 from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind
 
@@ -187,15 +193,29 @@ def test_nothing_that_came_in_is_changed(mask, grad):
         assert torch.equal(now, then)
 
 
-@pytest.mark.parametrize("kind", MASKS)
-def test_the_path_without_gradients_gives_the_same_numbers(kind):
+@pytest.mark.parametrize("block", [1, N_Q * N_K, 4 * N_Q * N_K, 2**20])
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("kind", [*MASKS, *EMPTY])
+def test_the_path_without_gradients_gives_the_same_numbers(kind, scale, block, monkeypatch):
+    """It works in place and block by block; six heads are six, six, two and one blocks here."""
+    monkeypatch.setattr(attention, "BLOCK", block)
     tensors = problem(requires_grad=True)
-    mask = mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
-    with_grad = scaled_dot_product_attention(*tensors, mask)
+    mask = EMPTY[kind] if kind in EMPTY else mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
+    with_grad = scaled_dot_product_attention(*tensors, mask, scale=scale)
     with torch.no_grad():
-        without = scaled_dot_product_attention(*tensors, mask)
+        without = scaled_dot_product_attention(*tensors, mask, scale=scale)
     for one, other in zip(with_grad, without, strict=True):
-        assert torch.equal(one.detach(), other)
+        assert_close(other, one.detach(), 1e-12)
+        assert not other.requires_grad
+
+
+@pytest.mark.parametrize("leading", [((), (), ()), ((2,), (1,), (2,)), ((), (), (2,)), ((0,), (0,), (0,))])
+def test_leading_axes_without_gradients(leading):
+    query, key, value = (torch.randn(*lead, n, 4) for lead, n in zip(leading, (3, 5, 5), strict=True))
+    with_grad = scaled_dot_product_attention(query.clone().requires_grad_(), key, value)
+    without = scaled_dot_product_attention(query, key, value)
+    for one, other in zip(with_grad, without, strict=True):
+        assert_close(other, one.detach(), 1e-6)
 
 
 def test_dropout_acts_on_the_weights_and_keeps_their_mean():

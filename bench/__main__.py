@@ -1,0 +1,26 @@
+"""``python -m bench [speed] [memory] [import] [chapters]``: ratios measured side by side in one run.
+
+A figure in seconds would say more about the machine than about the code. Each line is a ratio, or a
+time next to one that was taken in the same run, with what the project asks for beside it.
+"""
+
+import argparse
+
+from bench import memory, speed, startup
+
+PARTS = {
+    "speed": speed.report,
+    "memory": memory.report,
+    "import": startup.report_import,
+    "chapters": startup.report_chapters,
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", help=f"which of {', '.join(PARTS)}; all if none")
+    chosen = parser.parse_args().parts or list(PARTS)
+    if unknown := set(chosen) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    for part in chosen:
+        print(f"\n== {part}", flush=True)
+        PARTS[part]()

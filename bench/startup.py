@@ -1,0 +1,49 @@
+"""How long a learner waits: for the import, and for a chapter to run."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import nbformat
+
+from bench.side_by_side import ratio, seconds, verdict
+from tools.notebooks import FOLDER, execute
+
+ROUNDS = 15
+MOST_BYTES = 500_000
+
+
+def python(program: str) -> None:
+    """Run it in a fresh interpreter."""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def report_import() -> None:
+    """The whole process, with and without this package."""
+    middle, low, high = ratio(lambda: python("import mha_lab"), lambda: python("import torch"), ROUNDS)
+    print(
+        f"import mha_lab / import torch: {middle:.3f} ({low:.3f} to {high:.3f}), median of {ROUNDS} rounds  "
+        + verdict(middle, 1.05)
+    )
+
+
+def report_chapters() -> None:
+    """Each chapter in a fresh kernel, next to a kernel that only imports torch and seaborn."""
+    with tempfile.TemporaryDirectory() as folder:
+        cell = nbformat.v4.new_code_cell("import torch, seaborn")
+        empty = nbformat.v4.new_notebook(cells=[cell])
+        seconds(lambda: execute(empty, Path(folder)))
+        start = min(seconds(lambda: execute(empty, Path(folder))) for _ in range(3))
+        most = 2 * start + 5
+        print(f"a kernel that imports torch and seaborn: {start:.1f} s")
+        print(f"asked of a chapter: at most {most:.1f} s and 500 kB")
+        for path in sorted(FOLDER.glob("*.ipynb")):
+            notebook = nbformat.read(path, as_version=4)
+            taken = seconds(lambda notebook=notebook: execute(notebook, Path(folder)))
+            size = path.stat().st_size
+            good = taken <= most and size < MOST_BYTES
+            print(
+                f"{path.stem:32} {taken:5.1f} s  {size / 1000:4.0f} kB  {'ok' if good else 'MISSED'}",
+                flush=True,
+            )
