@@ -209,6 +209,16 @@ def test_the_path_without_gradients_gives_the_same_numbers(kind, scale, block, m
         assert not other.requires_grad
 
 
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_a_gradient_may_be_asked_of_one_input_only(wanted):
+    tensors = problem()
+    expected = [x.clone().requires_grad_() for x in tensors]
+    stored(*expected).sum().backward()
+    tensors[wanted].requires_grad_()
+    stored(*tensors).sum().backward()
+    assert_close(tensors[wanted].grad, expected[wanted].grad, 1e-12)
+
+
 @pytest.mark.parametrize("leading", [((), (), ()), ((2,), (1,), (2,)), ((), (), (2,)), ((0,), (0,), (0,))])
 def test_leading_axes_without_gradients(leading):
     query, key, value = (torch.randn(*lead, n, 4) for lead, n in zip(leading, (3, 5, 5), strict=True))

@@ -57,10 +57,15 @@ def test_export_with_a_batch_and_a_length_that_vary(score, need_weights):
 
 
 @pytest.mark.unchecked
-def test_export_of_one_head():
+@pytest.mark.parametrize("grad_mode", [True, False])
+def test_export_of_one_head(grad_mode):
     layer = SingleHeadAttention(6)
     x = torch.randn(2, 5, 6)
-    exported = torch.export.export(layer, (x, None, MASK)).module()
+    with torch.set_grad_enabled(grad_mode):
+        program = torch.export.export(layer, (x, None, MASK))
+    names = {str(node.target) for node in program.graph.nodes}
+    assert not [name for name in names if name.endswith((".out", "_.default"))], "writes in place"
+    exported = program.module()
     for one, other in zip(exported(x, None, MASK), layer(x, None, MASK), strict=True):
         assert_close(one, other, 1e-6)
 
@@ -137,6 +142,14 @@ def test_autocast(need_weights, grad_mode):
         output, _ = layer(x, mask=MASK, need_weights=need_weights)
     assert output.dtype == torch.bfloat16
     assert_close(output.float(), layer(x, mask=MASK)[0], 0.05)
+
+
+@pytest.mark.parametrize("grad_mode", [True, False])
+def test_autocast_lowers_the_functions_too(grad_mode):
+    x = torch.randn(2, 5, 4, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16), torch.set_grad_enabled(grad_mode):
+        output, _ = scaled_dot_product_attention(x, x, x, MASK)
+    assert output.dtype == torch.bfloat16
 
 
 def test_no_module_of_the_package_compiles_anything():
