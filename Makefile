@@ -69,6 +69,10 @@ notebooks: setup ## run every chapter in a fresh kernel and store its outputs, c
 figures: setup ## draw everything under figures/ again
 	@$(PY) -m tools.figures
 
+.PHONY: matrix
+matrix: setup ## how check judges the right and wrong answers of the tests
+	@$(PY) -m tools.matrix
+
 .PHONY: bench
 bench: setup ## speed and memory as ratios, side by side with PyTorch's layer
 	@$(PY) -m bench

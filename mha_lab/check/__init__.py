@@ -1,0 +1,120 @@
+"""``check(function)``: is this answer right, and if not, which mistake is it?
+
+>>> def causal_mask(n):
+...     raise NotImplementedError
+>>> check(causal_mask)
+causal_mask: not attempted yet, 0 of 1 point
+0.0
+"""
+
+import difflib
+import inspect
+from typing import Any
+
+import mha_lab
+from mha_lab.check.diagnose import Finding, judge
+from mha_lab.check.exercise import Exercise, find, names
+from mha_lab.check.report import Report, make
+
+__all__ = ["Score", "check", "solution"]
+
+
+class Score(float):
+    """The points earned, as a number; what else there is to say, as attributes.
+
+    ``points`` and ``possible``; ``passed`` and ``attempted``; ``diagnosis``, the name of the mistake
+    (``"wrong"`` for none of the known ones, ``None`` when right or not attempted); ``message``, what
+    the learner read.
+    """
+
+    points: float
+    possible: float
+    passed: bool
+    attempted: bool
+    diagnosis: str | None
+    message: str
+
+    def __new__(cls, exercise: Exercise, finding: Finding | None, message: str) -> "Score":
+        passed = finding is not None and finding.slug is None
+        score = super().__new__(cls, exercise.points if passed else 0)
+        score.points, score.possible = float(score), float(exercise.points)
+        score.passed, score.attempted = passed, finding is not None
+        score.diagnosis = finding.slug if finding else None
+        score.message = message
+        return score
+
+
+def check(answer: Any) -> Score:
+    """Try ``answer`` on random problems, print a short report, and return the points.
+
+    The exercise is found by the function's name. The function runs in a process of its own, for at
+    most 4 seconds (see ``mha_lab.check.sandbox``): nothing that it does, prints or changes reaches the
+    notebook, and whatever it raises ends up in the report. A stub that raises
+    ``NotImplementedError`` earns 0 points.
+
+    Args:
+        answer: the function itself: ``check(split_heads)``.
+
+    Returns:
+        a ``Score``, which is a ``float``.
+
+    Raises:
+        TypeError: ``answer`` is no function.
+        ValueError: there is no exercise of this name.
+    """
+    exercise = _find(answer)
+    refused = [_function(name) for name in exercise.same_as] + [exercise.answer]
+    finding = judge(exercise, answer, refused)
+    report = make(exercise, finding)
+    _show(report)
+    return Score(exercise, finding, str(report))
+
+
+def solution(name: str) -> None:
+    """Print the source of an exercise's solution: ``solution("split_heads")``.
+
+    Raises:
+        ValueError: there is no exercise of this name.
+    """
+    if name not in names():
+        raise ValueError(_unknown(name))
+    print(inspect.getsource(find(name).answer).rstrip())
+
+
+def _find(answer: Any) -> Exercise:
+    name = getattr(answer, "__name__", None)
+    if not callable(answer) or not isinstance(name, str):
+        message = f"check: expected a function, got {type(answer).__name__}."
+        raise TypeError(message + " Did you mean check(split_heads), without (...) behind the name?")
+    if name not in names():
+        raise ValueError(_unknown(name))
+    return find(name)
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"check: expected the name of an exercise ({', '.join(names())}), got {name}.{hint}"
+
+
+def _function(path: str) -> Any:
+    found: Any = mha_lab
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _show(report: Report) -> None:
+    """Rich in a notebook, plain in a terminal."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        shell = None
+    else:
+        shell = get_ipython()
+    if shell is not None and hasattr(shell, "kernel"):
+        from IPython.display import display
+
+        display(report)
+    else:
+        print(report)

@@ -1,0 +1,319 @@
+"""Trying a learner's function where nothing that it does can reach the notebook.
+
+On Linux (JupyterLab there, Colab, nbgrader) the function runs in a child process, forked for this one
+check. The child has a limit of time and of memory, prints into the void, and is killed with all that
+it started. What comes back is bytes, never objects, so a tensor that lies about its shape, a patched
+PyTorch or a changed seed ends with the child. No thread is started, and the kernel's main thread waits.
+
+Elsewhere (macOS, Windows) a fork is not safe. There the function runs in this process: the state of
+PyTorch is put back, and on macOS a timer interrupts the main thread. An answer that swallows every
+exception, or that hangs inside one call of C code, is then not stopped; interrupt the kernel.
+"""
+
+import base64
+import builtins
+import contextlib
+import io
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SECONDS = 4.0
+MEMORY = 2 * 2**30  # bytes that an answer may ask for on top of what the kernel has
+MOST_BYTES = 32 * 2**20  # of one result
+
+Run = Callable[[Any, tuple], Any]
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A tensor's content, or the name of something that is no tensor, list or number."""
+
+    dtype: str
+    array: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one problem.
+
+    ``kind`` is ``returned``, ``raised``, ``too slow`` or ``died``; ``value`` is the result, or the
+    exception's name and text. ``inputs`` are the arguments as they were afterwards.
+    """
+
+    kind: str
+    value: Any = None
+    inputs: Any = None
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """Something that JSON can carry, for tensors, numbers and short nests of them."""
+    if value is None or type(value) in (bool, int, float):
+        return {"number": repr(value)}
+    if isinstance(value, Tensor):
+        try:
+            return _encode_tensor(value)
+        except Exception:  # nowhere, sparse, nested, or of a class that refuses
+            return {"other": "a tensor of an unusual kind"}
+    if type(value) in (tuple, list) and len(value) <= 8 and depth < 2:
+        return {"sequence": [encode(item, depth + 1) for item in value]}
+    return {"other": type(value).__name__[:80]}
+
+
+def _encode_tensor(value: Tensor) -> dict:
+    """Its dtype, shape and bytes, whatever a subclass says of them."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        plain = Tensor.detach(value).as_subclass(Tensor).cpu()
+        name = str(plain.dtype).removeprefix("torch.")
+        if plain.numel() * plain.element_size() > MOST_BYTES:
+            return {"other": "a tensor that is too large"}
+        if plain.dtype in (torch.bfloat16, torch.float16):
+            plain = plain.float()
+        array = plain.resolve_conj().resolve_neg().contiguous().numpy()
+    data = base64.b64encode(array.tobytes()).decode()
+    return {"tensor": name, "numpy": str(array.dtype), "shape": list(array.shape), "data": data}
+
+
+def decode(value: Any) -> Any:
+    """The other way: numbers, ``Plain`` and tuples."""
+    if "number" in value:
+        return {"None": None, "True": True, "False": False}.get(value["number"], _number(value["number"]))
+    if "tensor" in value:
+        data = np.frombuffer(base64.b64decode(value["data"]), dtype=np.dtype(value["numpy"]))
+        return Plain(str(value["tensor"]), data.reshape(value["shape"]))
+    if "sequence" in value:
+        return tuple(decode(item) for item in value["sequence"])
+    return Plain(str(value["other"]))
+
+
+def _number(text: str) -> float | int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text) if text not in ("None", "True", "False") else None
+
+
+def attempt(run: Run, answer: Any, arguments: tuple) -> dict:
+    """One problem, as JSON: whatever the answer does, this returns."""
+    try:
+        result = run(answer, arguments)
+        kind, value = "returned", encode(result)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt raised by the answer too
+        if isinstance(error, _TooSlow):
+            raise
+        text = f"{type(error).__name__}\n{error}"
+        kind, value = "raised", {"text": text[:2000]}
+    kept = [argument for argument in arguments if isinstance(argument, Tensor)]
+    return {"kind": kind, "value": value, "inputs": encode(tuple(kept))}
+
+
+def read(message: dict) -> Outcome:
+    """An ``Outcome`` from what ``attempt`` made."""
+    value = message["value"]
+    result = value["text"] if "text" in value else decode(value)
+    return Outcome(str(message["kind"]), result, decode(message["inputs"]))
+
+
+def try_all(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Outcome]:
+    """An outcome for each problem; ``refused`` are functions that raise when the answer calls them."""
+    isolated = sys.platform == "linux"
+    return (in_a_child if isolated else in_this_process)(run, answer, problems, refused)
+
+
+# In a child process
+
+
+def in_a_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Outcome]:
+    """Each outcome is read as soon as it is there; at the end of the time the child is killed."""
+    reading, writing = os.pipe()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a kernel has threads; the child uses none
+        child = os.fork()
+    if child == 0:
+        _be_the_child(run, answer, problems, refused, writing)
+    os.close(writing)
+    received, timed_out = b"", True
+    deadline = time.monotonic() + SECONDS
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([reading], [], [], left)[0]:
+                break
+            chunk = os.read(reading, 1 << 20)
+            if not chunk:
+                timed_out = False
+                break
+            received += chunk
+            if received.count(b"\n") >= len(problems):  # something that it started may still hold the pipe
+                timed_out = False
+                break
+    finally:
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(OSError):
+                kill(child, signal.SIGKILL)
+        os.close(reading)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, 0)
+    outcomes = []
+    for line in received.split(b"\n")[:-1][: len(problems)]:
+        try:
+            outcomes.append(read(json.loads(line)))
+        except Exception:  # bytes that the answer wrote itself
+            outcomes.append(Outcome("died"))
+    missing = Outcome("too slow" if timed_out else "died")
+    return outcomes + [missing] * (len(problems) - len(outcomes))
+
+
+def _be_the_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any], pipe: int) -> None:
+    """Never returns."""
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.closerange(3, pipe)  # the kernel's sockets and files, so that nothing can be written there
+        os.closerange(pipe + 1, 65536)
+        _limit_memory()
+        torch.set_num_threads(1)
+        with _silent(), _refusing(refused):
+            for arguments in problems:
+                line = json.dumps(attempt(run, answer, arguments)).encode() + b"\n"
+                while line:
+                    line = line[os.write(pipe, line) :]
+    finally:
+        os._exit(0)
+
+
+def _limit_memory() -> None:
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    used = pages * os.sysconf("SC_PAGE_SIZE")
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = used + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+# In this process
+
+
+class _TooSlow(BaseException):
+    """Raised by the timer."""
+
+
+def in_this_process(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Outcome]:
+    """The same with what a platform without a safe fork has; see the top of this module."""
+    outcomes = []
+    with _same_torch(), _silent(), _refusing(refused), contextlib.suppress(_TooSlow), _timer():
+        for arguments in problems:
+            outcomes.append(read(attempt(run, answer, arguments)))
+    return outcomes + [Outcome("too slow")] * (len(problems) - len(outcomes))
+
+
+@contextlib.contextmanager
+def _timer() -> Iterator[None]:
+    """Interrupts the main thread, again and again, in case the answer swallows the first."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, 0.05)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _same_torch() -> Iterator[None]:
+    """PyTorch's global state, put back."""
+    dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+    device, state = torch.get_default_device(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        torch.set_num_threads(threads)
+        torch.set_default_device(device)
+        torch.set_rng_state(state)
+
+
+# In both
+
+
+class _Void(io.TextIOBase):
+    """Takes what is printed and keeps nothing."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Prints go nowhere, and nobody is asked for input."""
+
+    def refuse(*_: object) -> str:
+        raise EOFError("input() does not work inside check")
+
+    before = builtins.input
+    builtins.input = refuse
+    try:
+        with contextlib.redirect_stdout(_Void()), contextlib.redirect_stderr(_Void()):
+            yield
+    finally:
+        builtins.input = before
+
+
+class Refused(Exception):
+    """The answer called the finished function that it should build."""
+
+
+def refuse() -> NoReturn:
+    """What a refused function does."""
+    raise Refused
+
+
+# Put in the place of a refused function's code, so it finds nothing but what it imports.
+_REFUSE = (lambda *_, **__: __import__("mha_lab.check.sandbox", fromlist=["refuse"]).refuse()).__code__
+
+
+@contextlib.contextmanager
+def _refusing(functions: list[Any]) -> Iterator[None]:
+    """Under whatever name the answer has imported them, these functions raise ``Refused``."""
+    found = []
+    for function in functions:
+        while function is not None:
+            if hasattr(function, "__code__") and not function.__code__.co_freevars:
+                found.append((function, function.__code__))
+            function = getattr(function, "__wrapped__", None)
+    for function, _ in found:
+        function.__code__ = _REFUSE
+    try:
+        yield
+    finally:
+        for function, code in found:
+            function.__code__ = code

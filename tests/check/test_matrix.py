@@ -1,0 +1,101 @@
+"""Right answers earn everything, wrong ones nothing, and the mistake is called by its name."""
+
+import re
+
+import pytest
+
+from mha_lab.check import check
+from mha_lab.check.diagnose import judge
+from mha_lab.check.exercise import Draw, find, names
+from tests.check.answers import named, table
+from tests.notebooks.chapters import ROOT, markdown, read
+from tools.matrix import text
+
+TABLE = table()
+RIGHT = [(name, answer) for name, rows in TABLE.items() for slug, answer in rows if slug is None]
+WRONG = [(name, slug, answer) for name, rows in TABLE.items() for slug, answer in rows if slug is not None]
+# Slugs that `check` gives to any exercise by itself.
+GENERAL = {
+    "raises",
+    "too-slow",
+    "changes-its-input",
+    "returns-nothing",
+    "wrong-shape",
+    "wrong-dtype",
+    "wrong",
+}
+
+
+def test_every_exercise_has_rows_and_every_row_an_exercise():
+    assert set(TABLE) == set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_at_least_four_right_styles_and_two_ways_to_make_each_mistake(name):
+    slugs = [slug for slug, _ in TABLE[name]]
+    assert slugs.count(None) >= 4
+    for slug in find(name).mistakes:
+        assert (
+            slugs.count(slug) >= 2 or slug in GENERAL or slug in ("key-not-transposed", "heads-not-alone")
+        ), slug
+
+
+@pytest.mark.parametrize(("name", "answer"), RIGHT, ids=[f"{n}-{i}" for i, (n, _) in enumerate(RIGHT)])
+def test_a_right_answer_earns_everything(name, answer):
+    score = check(answer)
+    assert score.passed, score.message
+    assert score == score.points == score.possible == find(name).points
+    assert score.diagnosis is None
+
+
+@pytest.mark.parametrize(
+    ("name", "slug", "answer"), WRONG, ids=[f"{n}-{s}-{i}" for i, (n, s, _) in enumerate(WRONG)]
+)
+def test_a_wrong_answer_earns_nothing_and_is_named(name, slug, answer):
+    score = check(answer)
+    assert (score, score.passed, score.attempted) == (0, False, True)
+    assert score.diagnosis == slug, score.message
+    assert score.message.startswith(f"{name}: {slug}, 0 of ")
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_solution_is_right_on_many_draws(name):
+    exercise = find(name)
+    for seed in range(20):
+        answer = named(exercise.answer, name)
+        finding = judge(exercise, answer, [], Draw(seed))
+        assert finding is not None
+        assert finding.slug is None, finding
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_stub_is_not_attempted(name):
+    def stub(*arguments):
+        raise NotImplementedError
+
+    score = check(named(stub, name))
+    assert (score, score.attempted, score.passed, score.diagnosis) == (0, False, False, None)
+    assert re.fullmatch(rf"{name}: not attempted yet, 0 of \d points?", score.message)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_section_named_is_a_heading_of_the_chapter(name):
+    exercise = find(name)
+    headings = re.findall(r"^#+ (.+)$", markdown(read(exercise.chapter)), re.MULTILINE)
+    for section in {exercise.section, *(mistake.section for mistake in exercise.mistakes.values())}:
+        assert section in headings
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_two_mistakes_of_an_exercise_say_the_same(name):
+    says = [mistake.says for mistake in find(name).mistakes.values()]
+    assert len(set(says)) == len(says)
+    assert all(text.endswith(".") or text.endswith("?") for text in says)
+    assert all(re.fullmatch(r"[a-z_-]+", slug) for slug in find(name).mistakes)
+
+
+def test_the_published_matrix_is_this_one():
+    """Every row above is asserted, so the table of a run without a failure is known beforehand."""
+    ideal = {name: [(slug, slug, slug is None) for slug, _ in rows] for name, rows in TABLE.items()}
+    page = (ROOT / "docs" / "check-matrix.md").read_text(encoding="utf-8")
+    assert text(ideal) in page
