@@ -197,7 +197,7 @@ def _attend_in_blocks(
     One buffer holds the scores and then the weights, and without a mask a few heads are finished
     at a time, while their scores are still in the cache.
     """
-    q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in (query, key, value))
+    q, k, v = (x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (query, key, value))
     scores = q.new_empty(len(q), q.shape[1], k.shape[1])
     output = q.new_empty(len(q), q.shape[1], v.shape[2])
     alpha = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale

@@ -9,7 +9,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -624,6 +624,7 @@ def test_masks_are_refused_exactly_where_they_do_not_broadcast(s, m):
 
 @quick
 @given(st.tuples(size, size, size), st.tuples(size, size, size), st.tuples(size, size, size), sizes)
+@example((0, 1, 1), (0, 1, 1), (0, 1, 0), ())  # nothing to infer an axis from
 def test_attention_is_refused_exactly_where_it_makes_no_sense(q, k, v, m):
     result = attempt(lambda: attention(x(*q), x(*k), x(*v), on(*m)))
     lead = broadcast(q[:1], k[:1], v[:1])
