@@ -93,3 +93,19 @@ def test_a_chapter_that_fails_is_not_written(folder, capsys):
 def test_a_name_that_fits_nothing_is_said(folder, capsys):
     assert tool.main(["run", "77"]) == 1
     assert "no chapter matches" in capsys.readouterr().err
+
+
+def test_exercises_are_marked_for_nbgrader():
+    sources = ["def causal_mask(n):\n    ...", "# try it\ncheck(causal_mask)", "check(no_exercise)"]
+    notebook = new_notebook(cells=[new_code_cell(source) for source in sources])
+    notebook.cells.insert(1, new_markdown_cell("## A text between"))
+    stub, _, check, other = tool.clean(notebook, "07_x").cells
+    assert stub.metadata.nbgrader == {
+        "schema_version": 3, "grade_id": "causal_mask",
+        "task": False, "grade": False, "locked": False, "solution": True,
+    }  # fmt: skip
+    assert check.metadata.nbgrader == {
+        "schema_version": 3, "grade_id": "check-causal_mask", "points": 1,
+        "task": False, "grade": True, "locked": True, "solution": False,
+    }  # fmt: skip
+    assert other.metadata == {}

@@ -3,13 +3,16 @@
 ``run`` executes each chapter in one fresh kernel of this Python and writes it back. ``check`` says
 which chapters are not clean, without running anything. Cleaning keeps what a reader sees and what a
 test compares (outputs, counts, ids, tags, alternative texts) and drops the rest (times, versions,
-widget state), so that a second run on one machine gives the same bytes.
+widget state), so that a second run on one machine gives the same bytes. It also marks the exercises
+for nbgrader, so that a chapter is an assignment as it stands.
 """
 
 import argparse
 import os
+import re
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -20,12 +23,14 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
+from mha_lab.check.exercise import find, names
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-KEPT_CELL_METADATA = {"tags", "nbgrader", "jupyter"}
+KEPT_CELL_METADATA = {"tags", "jupyter"}
 
 
 class ThisPython(KernelSpecManager):
@@ -64,7 +69,28 @@ def clean(notebook: NotebookNode, name: str) -> NotebookNode:
         cell.pop("attachments", None)
         if cell.cell_type == "code":
             cell.outputs = _merge_streams(cell.outputs)
+    _mark_exercises([cell for cell in cleaned.cells if cell.cell_type == "code"])
     return cleaned
+
+
+def exercise_of(cell: NotebookNode) -> str | None:
+    """The exercise that a cell checks: its last line is ``check(name)``."""
+    found = re.fullmatch(r"check\((\w+)\)", cell.source.rstrip().rpartition("\n")[2])
+    return found[1] if found and found[1] in names() else None
+
+
+def _mark_exercises(cells: list[NotebookNode]) -> None:
+    """nbgrader's marks: ``check(name)`` earns the points, the cell before it is the learner's."""
+    for before, cell in pairwise(cells):
+        if name := exercise_of(cell):
+            common = {"schema_version": 3, "task": False}
+            before.metadata.nbgrader = nbformat.from_dict(
+                {**common, "grade_id": name, "grade": False, "locked": False, "solution": True}
+            )
+            cell.metadata.nbgrader = nbformat.from_dict(
+                {**common, "grade_id": f"check-{name}", "grade": True, "locked": True, "solution": False}
+                | {"points": find(name).points}
+            )
 
 
 def _new_id(wanted: str, taken: set[str]) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
+from mha_lab.check.exercise import find, names
 from tests.notebooks.chapters import (
     FOLDER,
     NAMES,
@@ -23,6 +25,7 @@ from tests.notebooks.chapters import (
     output_texts,
     read,
 )
+from tools.notebooks import exercise_of
 
 MAX_BYTES, MAX_LINES, MIN_DESCRIPTION = 500_000, 30, 40
 CORE = {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn", "mha_lab"}
@@ -30,14 +33,6 @@ ABSOLUTE = (
     r"(?<![\w.:/])/(?:home|Users|root|tmp|usr|opt|mnt|var|private|content)/"
     r"|\b[A-Z]:\\\w|site-packages|ipykernel_\d"
 )
-EXERCISES = {
-    "00_start_here": ["weighted_average"],
-    "01_single_head_attention": ["scaled_scores", "attention_weights", "single_head_attention"],
-    "02_toy_queries_keys_values": ["query_for_key", "query_averaging", "soft_lookup"],
-    "03_splitting_heads": ["split_heads", "merge_heads", "per_head_weights"],
-    "04_masking": ["causal_mask", "padding_mask", "masked_softmax", "leaks_future"],
-    "05_output_projection": ["output_projection", "head_contributions", "multi_head_attention"],
-}
 
 
 def counts(notebook: NotebookNode, name: str) -> Iterator[str]:
@@ -188,23 +183,31 @@ def anatomy(notebook: NotebookNode, name: str) -> Iterator[str]:
 
 
 def exercises(notebook: NotebookNode, name: str) -> Iterator[str]:
-    """Each exercise: difficulty, minutes, a stub that says it is not done, and a folded hint."""
+    """Each exercise of the package is here: difficulty, minutes, three hints, a stub, and its check."""
+    code = code_cells(notebook)
+    checked = [exercise_of(cell) for cell in code if exercise_of(cell)]
+    wanted = {exercise for exercise in names() if find(exercise).chapter == name}
+    if len(set(checked)) != len(checked) or set(checked) != wanted:
+        yield f"checks {checked}, wanted {sorted(wanted)}"
     headings = re.findall(r"^### Exercise: (.+?) · (.+)$", markdown(notebook), re.MULTILINE)
+    if [title for title, _ in headings] != checked:
+        yield f"headings {headings}, checks {checked}"
     for title, rest in headings:
         if not re.fullmatch(r"(easy|medium|hard), \d+ minutes", rest):
             yield f"exercise {title}: {rest!r} is no difficulty with minutes"
-    stubs = [
-        node.name
-        for cell in code_cells(notebook)
-        for node in ast.walk(ast.parse(cell.source))
-        if isinstance(node, ast.FunctionDef) and "NotImplementedError" in ast.dump(node)
-    ]
-    if stubs != EXERCISES.get(name, stubs):
-        yield f"stubs {stubs}, wanted {EXERCISES[name]}"
-    if len(headings) != len(stubs):
-        yield f"{len(headings)} exercises, {len(stubs)} stubs"
-    if markdown(notebook).count("<details>") < len(stubs):
-        yield "an exercise without a folded hint"
+    for text, stub, check in zip(notebook.cells, notebook.cells[1:], notebook.cells[2:], strict=False):
+        if check.cell_type != "code" or not (exercise := exercise_of(check)):
+            continue
+        if [function.name for function in ast.parse(stub.source).body] != [exercise]:
+            yield f"exercise {exercise}: the cell before its check is not its stub"
+        arguments = list(inspect.signature(find(exercise).answer).parameters)
+        if [a.arg for a in ast.parse(stub.source).body[0].args.args] != arguments:
+            yield f"exercise {exercise}: the stub's arguments are not {arguments}"
+        unfolds = "".join(rf"<details><summary>Hint {n}</summary>\n\n(?s:.+?)\n\n" for n in (1, 2, 3))
+        if not re.search(unfolds + "</details></details></details>$", text.source):
+            yield f"exercise {exercise}: not three hints that unfold one inside the other"
+        if not re.search(r"^(Example|Symptom|Predict)", text.source, re.MULTILINE):
+            yield f"exercise {exercise}: no example"
 
 
 def anchor(heading: str) -> str:
@@ -242,7 +245,7 @@ def test_a_chapter_keeps_the_rule(name, rule):
 def test_the_chapters_are_numbered_without_a_gap():
     assert [name[:2] for name in NAMES] == [f"{number:02}" for number in range(len(NAMES))]
     assert all(re.fullmatch(r"\d\d(_[a-z]+)+", name) for name in NAMES)
-    assert set(EXERCISES) <= set(NAMES)
+    assert {find(exercise).chapter for exercise in names()} <= set(NAMES)
 
 
 def test_the_readme_lists_every_chapter_with_its_minutes():
@@ -283,6 +286,17 @@ def picture(notebook):
 
 def new_output(kind, **content):
     return change_code(lambda cell: cell.outputs.append(nbformat.v4.new_output(kind, **content)))
+
+
+def change_exercise(old, new):
+    """Break a stub or a check."""
+
+    def broken(notebook):
+        for cell in code_cells(notebook):
+            if "nbgrader" in cell.metadata:
+                cell.source = cell.source.replace(old, new)
+
+    return broken
 
 
 def new_source(source):
@@ -332,8 +346,17 @@ BREAKS = {
     "no comparison": (anatomy, change_text("Compare with PyTorch", "More")),
     "no way on": (anatomy, change_text("(02_toy_queries_keys_values.ipynb)", "(03_splitting_heads.ipynb)")),
     "no difficulty": (exercises, change_text("· easy, ", "· ")),
-    "no hint": (exercises, change_text("<details>", "")),
-    "no stub": (exercises, lambda nb: [c.update(source="") for c in code_cells(nb) if "NotImpl" in c.source]),
+    "a hint less": (exercises, change_text("<details><summary>Hint 3</summary>", "")),
+    "hints side by side": (
+        exercises,
+        change_text("<details><summary>Hint 3", "</details><details><summary>Hint 3"),
+    ),
+    "another heading": (exercises, change_text("Exercise: scaled_scores", "Exercise: scores")),
+    "no example": (exercises, change_text("Example: ", "")),
+    "no check": (exercises, change_exercise("check(scaled_scores)", "scaled_scores")),
+    "a check twice": (exercises, change_exercise("check(attention_weights)", "check(scaled_scores)")),
+    "another function": (exercises, change_exercise("def scaled_scores", "def scores")),
+    "other arguments": (exercises, change_exercise("(query, key)", "(q, k)")),
     "a link to nothing": (links, change_text("(02_toy_queries_keys_values.ipynb)", "(02_toys.ipynb)")),
     "no such heading": (
         links,
