@@ -1,9 +1,11 @@
 """From what an answer returned to the name of the mistake behind it."""
 
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from mha_lab.check.exercise import Draw, Exercise
 from mha_lab.check.sandbox import Outcome, Plain, attempt, read, try_all
@@ -65,12 +67,17 @@ def _match(one: Outcome, other: Outcome) -> bool:
 
 
 def judge(exercise: Exercise, answer: Any, refused: list[Any], draw: Draw | None = None) -> Finding | None:
-    """``None`` if the answer is only the stub."""
+    """``None`` if the answer is still the stub."""
     draw = Draw() if draw is None else draw
     problems = list(exercise.problems(draw))
     outcomes = try_all(exercise.apply, answer, [_copies(p) for p in problems], refused)
     first = outcomes[0]
     if first.kind == "raised" and first.value == "NotImplementedError\n":
+        return None
+    if exercise.bug and all(
+        _match(outcome, read(attempt(exercise.apply, exercise.bug, _copies(problem))))
+        for outcome, problem in zip(outcomes, problems, strict=True)
+    ):
         return None
     # Only now: the child process that tried the answer must not hold what is expected.
     expected = [read(attempt(exercise.apply, exercise.answer, _copies(p))) for p in problems]
@@ -89,7 +96,15 @@ def judge(exercise: Exercise, answer: Any, refused: list[Any], draw: Draw | None
 
 
 def _copies(arguments: tuple) -> tuple:
-    return tuple(a.clone() if hasattr(a, "clone") else a for a in arguments)
+    return tuple(_copy(argument) for argument in arguments)
+
+
+def _copy(argument: Any) -> Any:
+    """A tensor of its own; a function without the name that would give away what it does."""
+    if isinstance(argument, FunctionType):
+        code = argument.__code__.replace(co_name="function", co_qualname="function")
+        return FunctionType(code, argument.__globals__, "function")
+    return argument.clone() if isinstance(argument, Tensor) else argument
 
 
 def _right(exercise: Exercise, arguments: tuple, outcome: Outcome, expected: Outcome) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import iter_modules
@@ -32,6 +32,11 @@ class Draw:
     def below(self, limit: int) -> int:
         """A whole number from 0 to ``limit - 1``."""
         return self._sizes.randrange(limit)
+
+    def shuffled(self, items: Iterable) -> list:
+        """The items in a random order."""
+        items = list(items)
+        return self._sizes.sample(items, len(items))
 
     def normal(self, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """Numbers with mean 0 and variance 1."""
@@ -70,6 +75,7 @@ class Exercise:
             them, or the solution, is no answer.
         call: how an answer is tried; gets the answer and the arguments.
         accepts: for answers that are not unique: ``None`` if the result is right, else a slug.
+        bug: for a function to mend, what the stub computes; an answer that still does is no attempt.
     """
 
     answer: Answer
@@ -81,6 +87,7 @@ class Exercise:
     same_as: tuple[str, ...] = ()
     call: Callable[..., Any] | None = None
     accepts: Callable[..., str | None] | None = None
+    bug: Answer | None = None
 
     @property
     def name(self) -> str:

@@ -50,7 +50,8 @@ def points(number: int) -> str:
 def make(exercise: Exercise, finding: Finding | None) -> Report:
     """The report on one answer; ``finding`` is ``None`` for a stub."""
     if finding is None:
-        return Report(f"{exercise.name}: not attempted yet, 0 of {points(exercise.points)}")
+        state = "the bug is still there" if exercise.bug else "not attempted yet"
+        return Report(f"{exercise.name}: {state}, 0 of {points(exercise.points)}")
     if finding.slug is None:
         return Report(f"{exercise.name}: right, {points(exercise.points)}")
     lines = [finding.says, *(_example(exercise, *finding.example) if finding.example else [])]

@@ -65,19 +65,10 @@ LEAKING = unmasked, masked_after, one_too_many, last_token_only, rarely
 
 
 def _problems(draw):
-    del draw
     yield causal, 3, 2
     yield unmasked, 3, 2
     for n, d_model in ((5, 3), (7, 2)):
-        for attention in (
-            causal,
-            own_token_only,
-            past_sum,
-            masked_after,
-            one_too_many,
-            last_token_only,
-            rarely,
-        ):
+        for attention in draw.shuffled(CLEAN + LEAKING):
             yield attention, n, d_model
 
 

@@ -211,6 +211,12 @@ def one_head_fused(x, w_q, w_k, w_v):
     return F.scaled_dot_product_attention(q, k, v), F.scaled_dot_product_attention(q, k, eye)
 
 
+def one_head_not_turned(x, w_q, w_k, w_v):
+    scores = torch.matmul(x @ w_q, x @ w_k) * w_q.shape[-1] ** -0.5
+    weights = F.softmax(scores, dim=-1)
+    return weights @ (x @ w_v), weights
+
+
 SINGLE_HEAD_ATTENTION = [
     (None, one_head_loop),
     (None, one_head),
@@ -248,6 +254,7 @@ SINGLE_HEAD_ATTENTION = [
         "key-not-transposed",
         lambda x, q, k, v: (lambda w: (w @ (x @ v), w))(((x @ q) @ (x @ k) / root(q)).softmax(-1)),
     ),
+    ("key-not-transposed", one_head_not_turned),
     ("output-only", lambda x, q, k, v: one_head(x, q, k, v)[0]),
     ("output-only", lambda x, q, k, v: F.scaled_dot_product_attention(x @ q, x @ k, x @ v)),
     ("outputs-swapped", lambda x, q, k, v: one_head(x, q, k, v)[::-1]),
@@ -457,6 +464,10 @@ PER_HEAD_WEIGHTS = [
         "key-not-transposed",
         lambda q, k, h: torch.softmax(cut(q, h) @ cut(k, h) / (q.shape[-1] // h) ** 0.5, -1),
     ),
+    (
+        "key-not-transposed",
+        lambda q, k, h: F.softmax(split_loop(q, h) @ split_loop(k, h) / root(cut(q, h)), 3),
+    ),
     ("raises", lambda q, k, h: torch.softmax(q.split(h) @ k.mT, -1)),
 ]
 
@@ -622,6 +633,7 @@ LEAKS_FUTURE = [
     (None, by_nan),
     ("misses-a-leak", lambda attention, n, d_model: False),
     ("misses-a-leak", only_the_next),
+    ("false-alarm", lambda attention, n, d_model: attention.__name__ not in ("causal", "past_sum")),
     ("false-alarm", lambda attention, n, d_model: True),
     (
         "false-alarm",
@@ -717,6 +729,7 @@ HEAD_CONTRIBUTIONS = [
     ("not-swapped-back", lambda x, w: torch.einsum("bhnd,hdm->bnhm", x, w.view(x.shape[1], x.shape[3], -1))),
     ("not-swapped-back", lambda x, w: contributions_loop(x, w).transpose(1, 2)),
     ("heads-not-alone", lambda x, w: x.sum(1, keepdim=True) @ w.view(x.shape[1], x.shape[3], -1)),
+    ("heads-not-alone", lambda x, w: torch.stack([sum(x.unbind(1)) @ p for p in w.chunk(x.shape[1])], 1)),
     ("raises", lambda x, w: x @ w),
 ]
 
@@ -840,6 +853,377 @@ MULTI_HEAD_ATTENTION = [
             x, mask=mask
         ),
     ),
+]
+
+
+# 01: predict and mend
+
+PREDICT_ZERO_QUERY = [
+    (None, lambda v: torch.stack([sum(column) / len(column) for column in v.unbind(1)])),
+    (None, lambda v: v.mean(dim=0)),
+    (None, lambda v: torch.softmax(torch.zeros(len(v), dtype=v.dtype), 0) @ v),
+    (None, lambda v: reduce(v, "k d -> d", "mean")),
+    (None, lambda v: torch.einsum("kd->d", v) / v.shape[0]),
+    (None, lambda v: F.scaled_dot_product_attention(torch.zeros_like(v[:1]), torch.ones_like(v), v)[0]),
+    ("zero-weights", lambda v: torch.zeros_like(v[0])),
+    ("zero-weights", lambda v: torch.zeros(len(v), dtype=v.dtype) @ v),
+    ("not-normalised", lambda v: v.sum(dim=0)),
+    ("not-normalised", lambda v: torch.exp(torch.zeros(len(v), dtype=v.dtype)) @ v),
+    ("one-value", lambda v: v[0]),
+    ("one-value", lambda v: v.max(dim=0).values),
+    ("weights-on-columns", lambda v: v.mean(dim=1)),
+    ("weights-on-columns", lambda v: v.sum(-1) / v.shape[-1]),
+    ("wrong-shape", lambda v: v.mean()),
+    ("wrong-shape", lambda v: v.mean(dim=0, keepdim=True)),
+    ("raises", lambda v: v.mean(dim=2)),
+    ("returns-nothing", lambda v: None),
+]
+
+
+def scaled_by(divisor):
+    return lambda x, w_q, w_k: torch.einsum("...id,...jd->...ij", x @ w_q, x @ w_k) / divisor(x, w_q)
+
+
+def mended_loop(x, w_q, w_k):
+    q, k = torch.matmul(x, w_q), torch.matmul(x, w_k)
+    rows = [torch.stack([(q[..., i, :] * k[..., j, :]).sum(-1) for j in range(k.shape[-2])], -1)
+            for i in range(q.shape[-2])]  # fmt: skip
+    return torch.stack(rows, -2) * w_k.shape[-1] ** -0.5
+
+
+MEND_SCALE = [
+    (None, mended_loop),
+    (None, scaled_by(lambda x, w: math.sqrt(w.shape[-1]))),
+    (None, lambda x, q, k: (x @ q) @ (x @ k).mT / root(x @ q)),
+    (None, lambda x, q, k: einsum(x @ q / root(q), x @ k, "... i d, ... j d -> ... i j")),
+    (None, lambda x, q, k: mha_lab.scaled_dot_product_scores(x @ q, x @ k)),
+    (None, lambda x, q, k: F.linear(x, q.mT) @ F.linear(x, k.mT).transpose(-1, -2) / q.size(1) ** 0.5),
+    ("not-scaled", scaled_by(lambda x, w: 1.0)),
+    ("not-scaled", lambda x, q, k: (x @ q) @ (x @ k).mT),
+    ("scaled-by-d_k", scaled_by(lambda x, w: w.shape[1])),
+    ("scaled-by-d_k", lambda x, q, k: (x @ q) @ (x @ k).mT / (x @ k).shape[-1]),
+    ("scaled-by-length", scaled_by(lambda x, w: x.shape[-2] ** 0.5)),
+    ("scaled-by-length", lambda x, q, k: (x @ q) @ (x @ k).mT / math.sqrt((x @ q).shape[-2])),
+    ("scaled-by-d_model", scaled_by(lambda x, w: len(w))),
+    ("scaled-by-d_model", lambda x, q, k: (x @ q) @ (x @ k).mT / x.shape[-1]),
+    ("shared-projection", lambda x, q, k: (x @ q) @ (x @ q).mT / root(q)),
+    ("shared-projection", lambda x, q, k: scaled_by(lambda x, w: root(w))(x, q, q)),
+    ("raises", lambda x, q, k: (x @ q) @ (x @ k) / root(q)),
+    ("wrong", lambda x, q, k: (x @ k) @ (x @ q).mT / root(q)),
+]
+
+
+# 02: predict and mend
+
+
+def longer_loop(weights):
+    e = [w.item() ** 2 for w in weights]
+    return torch.tensor([number / sum(e) for number in e], dtype=weights.dtype)
+
+
+PREDICT_LONGER_QUERY = [
+    (None, longer_loop),
+    (None, lambda w: w**2 / (w**2).sum()),
+    (None, lambda w: torch.softmax(2 * w.log(), dim=0)),
+    (None, lambda w: w * w / (w @ w)),
+    (None, lambda w: w.square() / einsum(w, w, "k, k ->")),
+    (None, lambda w: F.normalize(w * w, p=1, dim=0)),
+    ("unchanged-weights", lambda w: w),
+    ("unchanged-weights", lambda w: 2 * w / (2 * w).sum()),
+    ("not-normalised", lambda w: w**2),
+    ("not-normalised", lambda w: w * 2),
+    ("softmax-of-weights", lambda w: torch.softmax(2 * w, 0)),
+    ("softmax-of-weights", lambda w: w.exp() / w.exp().sum()),
+    ("flatter", lambda w: torch.softmax(w.log() / 2, 0)),
+    ("flatter", lambda w: w**0.5 / (w**0.5).sum()),
+    ("wrong-shape", lambda w: (w**2 / (w**2).sum())[None]),
+    ("raises", lambda w: torch.softmax(2 * w)),
+    ("wrong", lambda w: w**3 / (w**3).sum()),
+]
+
+
+def mended_lookup_loop(query, keys, values):
+    rows = []
+    for q in query:
+        e = [torch.exp(q @ k / len(q) ** 0.5) for k in keys]
+        rows.append(sum(w * v for w, v in zip(e, values, strict=True)) / sum(e))
+    return torch.stack(rows)
+
+
+def looked_up(query, keys, values, scale=None, dim=-1):
+    scores = torch.einsum("id,jd->ij", query, keys) / (scale or root(query))
+    return torch.einsum("ij,jd->id", torch.softmax(scores, dim), values)
+
+
+MEND_LOOKUP = [
+    (None, mended_lookup_loop),
+    (None, looked_up),
+    (None, lambda q, k, v: torch.softmax(q @ k.mT / root(k), -1) @ v),
+    (None, lambda q, k, v: einsum(F.softmax(q @ k.T * root(q) ** -1, 1), v, "i j, j d -> i d")),
+    (None, F.scaled_dot_product_attention),
+    (None, lambda q, k, v: mha_lab.scaled_dot_product_attention(q, k, v)[0]),
+    ("values-used-as-keys", lambda q, k, v: looked_up(q, v, k)),
+    ("values-used-as-keys", lambda q, k, v: F.scaled_dot_product_attention(q, v, k)),
+    ("keys-fetched", lambda q, k, v: looked_up(q, k, k)),
+    ("keys-fetched", lambda q, k, v: F.scaled_dot_product_attention(q, k, k)),
+    ("not-scaled", lambda q, k, v: looked_up(q, k, v, scale=1.0)),
+    ("not-scaled", lambda q, k, v: torch.softmax(q @ k.mT, -1) @ v),
+    ("softmax-over-queries", lambda q, k, v: looked_up(q, k, v, dim=0)),
+    ("softmax-over-queries", lambda q, k, v: F.softmax(k @ q.mT / root(q), 1).mT @ v),
+    ("raises", lambda q, k, v: torch.softmax(q.mT @ k, -1) @ v),
+    ("wrong", lambda q, k, v: q),
+]
+
+
+# 03: predict and mend
+
+
+def place_found(token, column, n, num_heads, d_k):
+    x = torch.zeros(1, n, num_heads * d_k)
+    x[0, token, column] = 1
+    return tuple(mha_lab.split_heads(x, num_heads)[0].nonzero()[0].tolist())
+
+
+def place_counted(token, column, n, num_heads, d_k):
+    head = 0
+    while column >= d_k:
+        head, column = head + 1, column - d_k
+    return head, token, column
+
+
+def place_of_bare_view(token, column, n, num_heads, d_k):
+    x = torch.arange(n * num_heads * d_k).view(num_heads, n, d_k)
+    return tuple((x == token * num_heads * d_k + column).nonzero()[0].tolist())
+
+
+PREDICT_PLACE = [
+    (None, place_found),
+    (None, place_counted),
+    (None, lambda t, c, n, h, d: (c // d, t, c % d)),
+    (None, lambda t, c, n, h, d: (divmod(c, d)[0], t, divmod(c, d)[1])),
+    (None, lambda t, c, n, h, d: [int(c / d), t, c - d * int(c / d)]),
+    (
+        None,
+        lambda t, c, n, h, d: tuple(
+            rearrange(torch.arange(h * d), "(h d) -> h d", h=h).eq(c).nonzero()[0].tolist()[i]
+            if i != 9
+            else t
+            for i in (0, 9, 1)
+        ),
+    ),
+    ("view-without-transpose", place_of_bare_view),
+    (
+        "view-without-transpose",
+        lambda t, c, n, h, d: ((t * h * d + c) // d // n, (t * h * d + c) // d % n, c % d),
+    ),
+    ("heads-interleaved", lambda t, c, n, h, d: (c % h, t, c // h)),
+    ("heads-interleaved", lambda t, c, n, h, d: (divmod(c, h)[1], t, divmod(c, h)[0])),
+    ("not-transposed", lambda t, c, n, h, d: (t, c // d, c % d)),
+    ("not-transposed", lambda t, c, n, h, d: (t, *divmod(c, d))),
+    ("divided-by-heads", lambda t, c, n, h, d: (c // h, t, c % h)),
+    ("divided-by-heads", lambda t, c, n, h, d: (divmod(c, h)[0], t, divmod(c, h)[1])),
+    ("column-not-counted-anew", lambda t, c, n, h, d: (c // d, t, c)),
+    ("column-not-counted-anew", lambda t, c, n, h, d: (divmod(c, d)[0], t, c)),
+    ("wrong-shape", lambda t, c, n, h, d: (c // d, c % d)),
+    ("wrong-shape", lambda t, c, n, h, d: c // d),
+    ("raises", lambda t, c, n, h, d: (c // 0, t, c % d)),
+    ("returns-nothing", lambda t, c, n, h, d: None),
+    ("wrong", lambda t, c, n, h, d: (h, t, d)),
+]
+
+MEND_SPLIT = [
+    (None, split_loop),
+    (None, lambda x, h: x.reshape(*x.shape[:2], h, -1).permute(0, 2, 1, 3)),
+    (None, lambda x, h: x.unflatten(-1, (h, -1)).transpose(1, 2)),
+    (None, lambda x, h: rearrange(x, "b n (h d) -> b h n d", h=h)),
+    (None, lambda x, h: torch.einsum("bnhd->bhnd", x.unflatten(2, (h, x.shape[2] // h)))),
+    (None, lambda x, h: torch.stack(x.split(x.shape[-1] // h, -1), 1)),
+    ("view-without-transpose", lambda x, h: x.reshape(len(x), h, x.shape[1], -1)),
+    ("view-without-transpose", bare),
+    ("not-transposed", lambda x, h: x.unflatten(-1, (h, -1))),
+    ("not-transposed", lambda x, h: rearrange(x, "b n (h d) -> b n h d", h=h)),
+    ("wrong-axes-swapped", lambda x, h: x.reshape(*x.shape[:2], h, -1).permute(0, 3, 1, 2)),
+    ("wrong-axes-swapped", lambda x, h: x.unflatten(-1, (h, -1)).transpose(-1, 1)),
+    ("wrong-axes-swapped", lambda x, h: rearrange(x, "b n (h d) -> b h d n", h=h)),
+    ("raises", lambda x, h: x.reshape(*x.shape[:2], h, h).permute(0, 2, 1, 3)),
+    ("wrong", lambda x, h: mha_lab.split_heads(x, h)),
+    ("wrong", lambda x, h: cut(x, h).flip(1)),
+]
+
+
+# 04: predict and mend
+
+
+def equal_loop(n):
+    rows = torch.zeros(n, n)
+    for i in range(n):
+        for j in range(i + 1):
+            rows[i, j] = 1 / (i + 1)
+    return rows
+
+
+def real_tokens(lengths, n):
+    return rearrange(torch.arange(n), "n -> 1 n") < rearrange(lengths, "b -> b 1")
+
+
+def mended_padding_loop(scores, lengths):
+    rows = torch.zeros_like(scores)
+    for b, length in enumerate(lengths.tolist()):
+        rows[b, :, :length] = torch.softmax(scores[b, :, :length], -1)
+    return rows
+
+
+PREDICT_EQUAL_SCORES = [
+    (None, equal_loop),
+    (None, lambda n: torch.ones(n, n).tril() / torch.arange(1, n + 1)[:, None]),
+    (None, lambda n: mha_lab.masked_softmax(torch.zeros(n, n), mha_lab.causal_mask(n))),
+    (None, lambda n: torch.softmax(torch.zeros(n, n).masked_fill(torch.ones(n, n).triu(1).bool(), -INF), -1)),
+    (None, lambda n: F.normalize(torch.tril(torch.ones(n, n)), p=1.0, dim=-1)),
+    (None, lambda n: torch.einsum("ij,i->ij", torch.ones(n, n).tril(), 1 / (torch.arange(n) + 1.0))),
+    ("mask-after-softmax", lambda n: torch.full((n, n), 1 / n).tril()),
+    ("mask-after-softmax", lambda n: torch.softmax(torch.zeros(n, n), -1) * mha_lab.causal_mask(n)),
+    ("mask-ignored", lambda n: torch.full((n, n), 1 / n)),
+    ("mask-ignored", lambda n: torch.softmax(torch.ones(n, n), -1)),
+    ("sees-the-future", lambda n: F.normalize(torch.ones(n, n).triu(), p=1.0, dim=-1)),
+    ("sees-the-future", lambda n: torch.ones(n, n).triu() / torch.arange(n, 0, -1)[:, None]),
+    ("softmax-over-queries", lambda n: F.normalize(torch.ones(n, n).tril(), p=1.0, dim=0)),
+    ("softmax-over-queries", lambda n: torch.ones(n, n).tril() / torch.arange(n, 0, -1)),
+    ("not-normalised", lambda n: torch.tril(torch.ones(n, n))),
+    ("not-normalised", lambda n: mha_lab.causal_mask(n).float()),
+    ("wrong-shape", lambda n: 1 / torch.arange(1.0, n + 1)),
+    ("raises", lambda n: torch.ones(n, n).tril() / range(n)),
+    ("returns-nothing", lambda n: None),
+    ("wrong", lambda n: torch.eye(n)),
+]
+
+MEND_PADDING = [
+    (None, mended_padding_loop),
+    (None, lambda s, n: mha_lab.masked_softmax(s, real_tokens(n, s.shape[-1])[:, None, :])),
+    (None, lambda s, n: torch.softmax(s.masked_fill(~real_tokens(n, s.shape[-1])[:, None], -INF), -1)),
+    (None, lambda s, n: torch.softmax(torch.where(real_tokens(n, s.size(2)).unsqueeze(1), s, -INF), dim=2)),
+    (None, lambda s, n: torch.softmax(s + additive(real_tokens(n, s.shape[-1]))[:, None].to(s), -1)),
+    (None, lambda s, n: mha_lab.masked_softmax(s, mha_lab.padding_mask(n, s.shape[-1])[:, 0])),
+    (
+        "masks-queries-too",
+        lambda s, n: mha_lab.masked_softmax(
+            s, real_tokens(n, s.shape[-1])[:, None, :] & real_tokens(n, s.shape[-1])[:, :, None]
+        ),
+    ),
+    ("masks-queries-too", lambda s, n: mended_padding_loop(s, n) * real_tokens(n, s.shape[-1])[:, :, None]),
+    (
+        "masks-queries-not-keys",
+        lambda s, n: torch.softmax(s.masked_fill(~real_tokens(n, s.shape[-1])[:, :, None], -INF), -1),
+    ),
+    (
+        "masks-queries-not-keys",
+        lambda s, n: torch.where(real_tokens(n, s.shape[-1])[:, :, None], s, -INF).softmax(-1),
+    ),
+    ("mask-inverted", lambda s, n: mha_lab.masked_softmax(s, ~real_tokens(n, s.shape[-1])[:, None, :])),
+    (
+        "mask-inverted",
+        lambda s, n: torch.softmax(s.masked_fill(real_tokens(n, s.shape[-1])[:, None], -INF), -1),
+    ),
+    ("mask-after-softmax", lambda s, n: torch.softmax(s, -1) * real_tokens(n, s.shape[-1])[:, None, :]),
+    ("mask-after-softmax", lambda s, n: s.softmax(-1).masked_fill(~real_tokens(n, s.shape[-1])[:, None], 0)),
+    ("mask-ignored", lambda s, n: torch.softmax(s, -1)),
+    ("mask-ignored", lambda s, n: mha_lab.masked_softmax(s, torch.ones_like(s).bool())),
+    (
+        "padding-off-by-one",
+        lambda s, n: mha_lab.masked_softmax(s, real_tokens(n + 1, s.shape[-1])[:, None, :]),
+    ),
+    (
+        "padding-off-by-one",
+        lambda s, n: mha_lab.masked_softmax(s, (torch.arange(s.shape[-1]) <= n[:, None])[:, None]),
+    ),
+    ("raises", lambda s, n: mha_lab.masked_softmax(s, real_tokens(n, s.shape[-1] + 1)[:, None])),
+    ("returns-nothing", lambda s, n: None),
+]
+
+
+# 05: predict and mend
+
+
+def counted_parameters(d_model, num_heads, bias):
+    layer = nn.MultiheadAttention(d_model, num_heads, bias=bias)
+    return sum(parameter.numel() for parameter in layer.parameters())
+
+
+def counted_in_a_loop(d_model, num_heads, bias):
+    total = 0
+    for _ in ("query", "key", "value"):
+        for _ in range(num_heads):
+            total += d_model * (d_model // num_heads) + bias * (d_model // num_heads)
+    return total + d_model * d_model + bias * d_model
+
+
+PREDICT_PARAMETERS = [
+    (None, counted_parameters),
+    (None, counted_in_a_loop),
+    (None, lambda d, h, bias: 4 * d**2 + 4 * d * bias),
+    (None, lambda d, h, bias: 4 * (d + 1) * d if bias else 4 * d * d),
+    (
+        None,
+        lambda d, h, bias: sum(p.numel() for p in mha_lab.MultiHeadAttention(d, h, bias=bias).parameters()),
+    ),
+    (
+        None,
+        lambda d, h, bias: sum(p.numel() for _ in range(4) for p in nn.Linear(d, d, bias=bias).parameters()),
+    ),
+    ("counted-per-head", lambda d, h, bias: h * 4 * (d * d + (d if bias else 0))),
+    ("counted-per-head", lambda d, h, bias: h * 3 * (d * d + bias * d) + d * d + bias * d),
+    ("no-output-projection", lambda d, h, bias: 3 * d * d + (3 * d if bias else 0)),
+    ("no-output-projection", lambda d, h, bias: 3 * (d + bias) * d),
+    ("bias-ignored", lambda d, h, bias: 4 * d**2),
+    ("bias-ignored", lambda d, h, bias: counted_parameters(d, h, False)),
+    ("one-bias", lambda d, h, bias: 4 * d * d + (d if bias else 0)),
+    ("one-bias", lambda d, h, bias: 4 * d * d + bias * 3 * d),
+    ("head-width", lambda d, h, bias: 4 * (d * (d // h) + bias * (d // h))),
+    ("head-width", lambda d, h, bias: 3 * (d * (d // h) + bias * (d // h)) + d * d + bias * d),
+    ("wrong-shape", lambda d, h, bias: (4 * d * d, bias * 4 * d)),
+    ("raises", lambda d, h, bias: d + "heads"),
+    ("returns-nothing", lambda d, h, bias: None),
+    ("wrong", lambda d, h, bias: d * h),
+]
+
+
+def written(heads, w_o, bias):
+    return torch.einsum("bhnd,hdm->bnm", heads, w_o.view(heads.shape[1], -1, w_o.shape[1])) + bias
+
+
+def written_in_a_loop(heads, w_o, bias):
+    output, d_v = 0, heads.shape[-1]
+    for h in range(heads.shape[1]):
+        output = output + heads[:, h] @ w_o[h * d_v : (h + 1) * d_v]
+    return output + bias
+
+
+MEND_BIAS = [
+    (None, written_in_a_loop),
+    (None, written),
+    (None, lambda x, w, b: joined(x) @ w + b),
+    (None, lambda x, w, b: F.linear(x.transpose(1, 2).flatten(2), w.mT, b)),
+    (None, lambda x, w, b: mha_lab.merge_heads(x) @ w + b),
+    (
+        None,
+        lambda x, w, b: sum(x[:, h] @ part + b / x.shape[1] for h, part in enumerate(w.chunk(x.shape[1]))),
+    ),
+    ("bias-ignored", lambda x, w, b: joined(x) @ w),
+    ("bias-ignored", lambda x, w, b: written(x, w, 0)),
+    ("bias-divided", lambda x, w, b: joined(x) @ w + b / x.shape[1]),
+    ("bias-divided", lambda x, w, b: written(x, w, b / x.size(1))),
+    ("merge-without-transpose", lambda x, w, b: x.reshape(len(x), x.shape[2], -1) @ w + b),
+    ("merge-without-transpose", lambda x, w, b: F.linear(x.reshape(len(x), x.size(2), -1), w.mT, b)),
+    (
+        "projection-per-wrong-slice",
+        lambda x, w, b: sum(head @ w[i :: x.shape[1]] for i, head in enumerate(x.unbind(1))) + b,
+    ),
+    ("projection-per-wrong-slice", lambda x, w, b: rearrange(x, "b h n d -> b n (d h)") @ w + b),
+    ("heads-averaged", lambda x, w, b: joined(x) @ w / x.shape[1] + b),
+    ("heads-averaged", lambda x, w, b: written(x, w / x.shape[1], b)),
+    ("wrong-shape", lambda x, w, b: x @ w.view(x.shape[1], -1, w.shape[1]) + b),
+    ("raises", lambda x, w, b: x @ w + b),
+    ("returns-nothing", lambda x, w, b: None),
+    ("wrong", lambda x, w, b: joined(x) @ w - b),
 ]
 
 

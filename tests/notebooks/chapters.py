@@ -36,7 +36,8 @@ def output_texts(notebook: NotebookNode) -> list[str]:
             elif output.output_type == "error":
                 texts.append("\n".join([output.ename, output.evalue, *output.traceback]))
             else:
-                texts += [text for kind, text in output.data.items() if not kind.startswith("image/")]
+                kinds = sorted(kind for kind in output.data if not kind.startswith("image/"))
+                texts += [output.data[kind] for kind in kinds]
                 texts += [text for text in alternative_texts(output) if text]
     return texts
 
