@@ -43,7 +43,7 @@ test-unchecked: setup ## wrong arguments and export, where the jaxtyping checker
 .PHONY: test-package
 test-package: setup ## all other tests, with every shape in every signature checked
 	@echo "== package, tools and notebooks' structure, shapes checked"
-	@$(PY) -m pytest -q -n 2 --dist loadfile $(CHECKED) tests
+	@$(PY) -m pytest -q -rs -n 2 --dist loadfile $(CHECKED) tests
 
 .PHONY: test-notebooks
 test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs
@@ -64,6 +64,16 @@ repeat-notebooks: setup ## the chapters N=20 times; stops at the first differenc
 .PHONY: notebooks
 notebooks: setup ## run every chapter in a fresh kernel and store its outputs, cleaned
 	@$(PY) tools/notebooks.py run
+
+COURSE ?= course
+
+.PHONY: classroom
+classroom: setup ## a course for nbgrader in COURSE=course: each chapter an assignment, ready to hand out
+	@$(PY) -m tools.classroom layout "$(COURSE)"
+
+.PHONY: grade
+grade: setup ## autograde CHAPTER=03_splitting_heads in COURSE=course: points, feedback, grades.csv
+	@$(PY) -m tools.classroom grade "$(COURSE)" "$(CHAPTER)"
 
 .PHONY: figures
 figures: setup ## draw everything under figures/ again

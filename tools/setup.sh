@@ -64,7 +64,7 @@ echo "[2/2] installing the packages of pyproject.toml at the pins of constraints
 exec 3>&1
 complaints=$(
     PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install \
-        --editable '.[lab,dev]' --constraint constraints.txt 2>&1 >&3 || echo "pip failed"
+        --editable '.[lab,dev,class]' --constraint constraints.txt 2>&1 >&3 || echo "pip failed"
 )
 exec 3>&-
 case $complaints in
@@ -76,5 +76,15 @@ case $complaints in
     stop "the installation failed; the lines above are pip's. Run this again to go on"
     ;;
 esac
+# nbgrader adds a teacher's menus to JupyterLab. A learner's stays without them: docs/teaching.md says
+# how to get them back.
+settings=$VENV/etc/jupyter
+mkdir -p "$settings/labconfig"
+printf '%s\n' '{"disabledExtensions": {"@jupyter/nbgrader": true}}' >"$settings/labconfig/page_config.json"
+printf '%s\n' '{"ServerApp": {"jpserver_extensions": {
+  "nbgrader.server_extensions.formgrader": false,
+  "nbgrader.server_extensions.validate_assignment": false,
+  "nbgrader.server_extensions.assignment_list": false,
+  "nbgrader.server_extensions.course_list": false}}}' >"$settings/jupyter_server_config.json"
 touch "$STAMP"
 echo "ready"

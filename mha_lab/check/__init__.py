@@ -11,7 +11,6 @@ import difflib
 import inspect
 from typing import Any
 
-import mha_lab
 from mha_lab.check.diagnose import Finding, judge
 from mha_lab.check.exercise import Exercise, find, names
 from mha_lab.check.report import Report, make
@@ -63,8 +62,7 @@ def check(answer: Any) -> Score:
         ValueError: there is no exercise of this name.
     """
     exercise = _find(answer)
-    refused = [_function(name) for name in exercise.same_as] + [exercise.answer]
-    finding = judge(exercise, answer, refused)
+    finding = judge(exercise, answer, exercise.refused())
     report = make(exercise, finding)
     _show(report)
     return Score(exercise, finding, str(report))
@@ -95,13 +93,6 @@ def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     return f"check: expected the name of an exercise ({', '.join(names())}), got {name}.{hint}"
-
-
-def _function(path: str) -> Any:
-    found: Any = mha_lab
-    for part in path.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def _show(report: Report) -> None:

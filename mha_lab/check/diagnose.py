@@ -68,20 +68,24 @@ def _match(one: Outcome, other: Outcome) -> bool:
 
 def judge(exercise: Exercise, answer: Any, refused: list[Any], draw: Draw | None = None) -> Finding | None:
     """``None`` if the answer is still the stub."""
-    draw = Draw() if draw is None else draw
-    problems = list(exercise.problems(draw))
-    outcomes = try_all(exercise.apply, answer, [_copies(p) for p in problems], refused)
+    problems = list(exercise.problems(Draw() if draw is None else draw))
+    # What is expected is computed only afterwards: the process that tries the answer must not hold it.
+    outcomes = try_all(exercise.apply, answer, [copies(p) for p in problems], refused)
+    return verdict(exercise, problems, outcomes)
+
+
+def verdict(exercise: Exercise, problems: list[tuple], outcomes: list[Outcome]) -> Finding | None:
+    """The same for outcomes that were collected elsewhere."""
     first = outcomes[0]
     if first.kind == "raised" and first.value == "NotImplementedError\n":
         return None
     if exercise.bug and all(
-        _match(outcome, read(attempt(exercise.apply, exercise.bug, _copies(problem))))
+        _match(outcome, read(attempt(exercise.apply, exercise.bug, copies(problem))))
         for outcome, problem in zip(outcomes, problems, strict=True)
     ):
         return None
-    # Only now: the child process that tried the answer must not hold what is expected.
-    expected = [read(attempt(exercise.apply, exercise.answer, _copies(p))) for p in problems]
-    kept = [read(attempt(lambda *_: None, None, _copies(p))).inputs for p in problems]
+    expected = [read(attempt(exercise.apply, exercise.answer, copies(p))) for p in problems]
+    kept = [read(attempt(lambda *_: None, None, copies(p))).inputs for p in problems]
     wrong = [
         i for i, outcome in enumerate(outcomes) if not _right(exercise, problems[i], outcome, expected[i])
     ]
@@ -95,7 +99,8 @@ def judge(exercise: Exercise, answer: Any, refused: list[Any], draw: Draw | None
     return Finding(None)
 
 
-def _copies(arguments: tuple) -> tuple:
+def copies(arguments: tuple) -> tuple:
+    """The arguments for an answer, which may change or inspect them."""
     return tuple(_copy(argument) for argument in arguments)
 
 
@@ -103,7 +108,9 @@ def _copy(argument: Any) -> Any:
     """A tensor of its own; a function without the name that would give away what it does."""
     if isinstance(argument, FunctionType):
         code = argument.__code__.replace(co_name="function", co_qualname="function")
-        return FunctionType(code, argument.__globals__, "function")
+        return FunctionType(
+            code, argument.__globals__, "function", argument.__defaults__, argument.__closure__
+        )
     return argument.clone() if isinstance(argument, Tensor) else argument
 
 
@@ -142,7 +149,7 @@ def _name(
     for slug, mistake in exercise.mistakes.items():
         for variant in mistake.variants:
             if all(
-                _match(outcomes[j], read(attempt(exercise.apply, variant, _copies(problems[j]))))
+                _match(outcomes[j], read(attempt(exercise.apply, variant, copies(problems[j]))))
                 for j in wrong
             ):
                 return finding(slug, mistake.says, mistake.section)

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from pkgutil import iter_modules
 from typing import Any
 
@@ -93,6 +94,10 @@ class Exercise:
     def name(self) -> str:
         """What ``check`` finds it by."""
         return self.answer.__name__
+
+    def refused(self) -> list[Answer]:
+        """The functions that are no answer when called."""
+        return [attrgetter(path)(mha_lab) for path in self.same_as] + [self.answer]
 
     def apply(self, answer: Answer, arguments: tuple) -> Any:
         """The result that is judged."""

@@ -120,24 +120,31 @@ def attempt(run: Run, answer: Any, arguments: tuple) -> dict:
     return {"kind": kind, "value": value, "inputs": encode(tuple(kept))}
 
 
-def read(message: dict) -> Outcome:
-    """An ``Outcome`` from what ``attempt`` made."""
-    value = message["value"]
-    result = value["text"] if "text" in value else decode(value)
-    return Outcome(str(message["kind"]), result, decode(message["inputs"]))
+def read(message: Any) -> Outcome:
+    """An ``Outcome`` from what ``attempt`` made, or from whatever the answer wrote in its place."""
+    try:
+        value = message["value"]
+        result = value["text"] if "text" in value else decode(value)
+        return Outcome(str(message["kind"]), result, decode(message["inputs"]))
+    except Exception:
+        return Outcome("too slow" if message == TOO_SLOW else "died")
+
+
+TOO_SLOW, DIED = {"kind": "too slow"}, {"kind": "died"}
 
 
 def try_all(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Outcome]:
     """An outcome for each problem; ``refused`` are functions that raise when the answer calls them."""
     isolated = sys.platform == "linux"
-    return (in_a_child if isolated else in_this_process)(run, answer, problems, refused)
+    messages = (in_a_child if isolated else in_this_process)(run, answer, problems, refused)
+    return [read(message) for message in messages]
 
 
 # In a child process
 
 
-def in_a_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Outcome]:
-    """Each outcome is read as soon as it is there; at the end of the time the child is killed."""
+def in_a_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
+    """A message for each problem, read as soon as it is there; at the end of the time the child is killed."""
     reading, writing = os.pipe()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -169,14 +176,13 @@ def in_a_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any])
         os.close(reading)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(child, 0)
-    outcomes = []
+    messages = []
     for line in received.split(b"\n")[:-1][: len(problems)]:
         try:
-            outcomes.append(read(json.loads(line)))
-        except Exception:  # bytes that the answer wrote itself
-            outcomes.append(Outcome("died"))
-    missing = Outcome("too slow" if timed_out else "died")
-    return outcomes + [missing] * (len(problems) - len(outcomes))
+            messages.append(json.loads(line))
+        except ValueError:  # bytes that the answer wrote itself
+            messages.append(DIED)
+    return messages + [TOO_SLOW if timed_out else DIED] * (len(problems) - len(messages))
 
 
 def _be_the_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any], pipe: int) -> None:
@@ -190,7 +196,7 @@ def _be_the_child(run: Run, answer: Any, problems: list[tuple], refused: list[An
             os.dup2(nowhere, stream)
         os.closerange(3, pipe)  # the kernel's sockets and files, so that nothing can be written there
         os.closerange(pipe + 1, 65536)
-        _limit_memory()
+        limit_memory(MEMORY)
         torch.set_num_threads(1)
         with _silent(), _refusing(refused):
             for arguments in problems:
@@ -201,14 +207,15 @@ def _be_the_child(run: Run, answer: Any, problems: list[tuple], refused: list[An
         os._exit(0)
 
 
-def _limit_memory() -> None:
+def limit_memory(more: int) -> None:
+    """This process and those that it starts may take ``more`` bytes on top of what it has. For good."""
     import resource
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     used = pages * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = used + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
+    limit = used + more if hard < 0 else min(used + more, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -219,13 +226,13 @@ class _TooSlow(BaseException):
     """Raised by the timer."""
 
 
-def in_this_process(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Outcome]:
+def in_this_process(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
     """The same with what a platform without a safe fork has; see the top of this module."""
-    outcomes = []
+    messages = []
     with _same_torch(), _silent(), _refusing(refused), contextlib.suppress(_TooSlow), _timer():
         for arguments in problems:
-            outcomes.append(read(attempt(run, answer, arguments)))
-    return outcomes + [Outcome("too slow")] * (len(problems) - len(outcomes))
+            messages.append(attempt(run, answer, arguments))
+    return messages + [TOO_SLOW] * (len(problems) - len(messages))
 
 
 @contextlib.contextmanager

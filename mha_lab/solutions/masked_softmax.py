@@ -11,7 +11,7 @@ from mha_lab.solutions import _parts as parts
 def masked_softmax(scores, mask):
     """Weights; hidden keys exactly 0, rows with nothing visible all 0."""
     empty = ~mask.any(dim=-1, keepdim=True)
-    scores = scores.masked_fill(~mask & ~empty, -math.inf)
+    scores = scores.masked_fill(~mask & ~empty, -torch.inf)
     return torch.softmax(scores, dim=-1).masked_fill(empty, 0.0)
 
 

@@ -1,7 +1,5 @@
 """Chapter 02: a lookup that searches in the wrong place."""
 
-import math
-
 import torch
 
 from mha_lab.check.exercise import Exercise, Mistake
@@ -9,7 +7,7 @@ from mha_lab.check.exercise import Exercise, Mistake
 
 def mend_lookup(query, keys, values):
     """``(n_q, d)``, twice ``(n_k, d)`` to the output ``(n_q, d)``."""
-    weights = torch.softmax(query @ keys.mT / math.sqrt(query.shape[-1]), dim=-1)
+    weights = torch.softmax(query @ keys.mT / query.shape[-1] ** 0.5, dim=-1)
     return weights @ values
 
 

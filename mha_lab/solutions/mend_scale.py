@@ -10,7 +10,7 @@ from mha_lab.check.exercise import Exercise, Mistake
 def mend_scale(x, w_q, w_k):
     """``(..., n, d_model)`` and two ``(d_model, d_k)`` to scaled scores ``(..., n, n)``."""
     query, key = x @ w_q, x @ w_k
-    return query @ key.mT / math.sqrt(query.shape[-1])
+    return query @ key.mT / query.shape[-1] ** 0.5
 
 
 def _bug(x, w_q, w_k):

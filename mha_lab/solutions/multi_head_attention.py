@@ -11,12 +11,14 @@ from mha_lab.solutions import _parts as parts
 def multi_head_attention(x, w_q, w_k, w_v, w_o, num_heads, mask=None):
     """``(batch, n, d_model)`` and four ``(d_model, d_model)`` to ``(output, weights)``."""
     query, key, value = ((x @ w).unflatten(-1, (num_heads, -1)).transpose(1, 2) for w in (w_q, w_k, w_v))
-    scores = query @ key.mT / math.sqrt(query.shape[-1])
+    scores = query @ key.mT / query.shape[-1] ** 0.5
     if mask is None:
         weights = torch.softmax(scores, dim=-1)
     else:
         empty = ~mask.any(dim=-1, keepdim=True)
-        weights = torch.softmax(scores.masked_fill(~mask & ~empty, -math.inf), dim=-1).masked_fill(empty, 0.0)
+        weights = torch.softmax(scores.masked_fill(~mask & ~empty, -torch.inf), dim=-1).masked_fill(
+            empty, 0.0
+        )
     return (weights @ value).transpose(1, 2).flatten(-2) @ w_o, weights
 
 

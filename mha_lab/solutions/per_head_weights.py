@@ -11,7 +11,7 @@ from mha_lab.solutions import _parts as parts
 def per_head_weights(query, key, num_heads):
     """``(batch, n_q, d_model)``, ``(batch, n_k, d_model)`` to ``(batch, num_heads, n_q, n_k)``."""
     query, key = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in (query, key))
-    return torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]), dim=-1)
+    return torch.softmax(query @ key.mT / query.shape[-1] ** 0.5, dim=-1)
 
 
 def _problems(draw):

@@ -9,7 +9,7 @@ from mha_lab.check.exercise import Exercise, Mistake
 
 def scaled_scores(query, key):
     """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
-    return query @ key.mT / math.sqrt(query.shape[-1])
+    return query @ key.mT / query.shape[-1] ** 0.5
 
 
 def _problems(draw):

@@ -10,7 +10,7 @@ from mha_lab.check.exercise import Exercise, Mistake
 def single_head_attention(x, w_q, w_k, w_v):
     """``(..., n, d_model)`` and three matrices to ``(output, weights)``."""
     query, key, value = x @ w_q, x @ w_k, x @ w_v
-    weights = torch.softmax(query @ key.mT / math.sqrt(query.shape[-1]), dim=-1)
+    weights = torch.softmax(query @ key.mT / query.shape[-1] ** 0.5, dim=-1)
     return weights @ value, weights
 
 

@@ -6,6 +6,7 @@ import torch
 from mha_lab.check import Score, check, solution
 from mha_lab.check.exercise import find, names
 from mha_lab.check.report import Report
+from tests.notebooks.chapters import code_cells, read
 
 
 def test_a_score_is_a_float_whose_repr_a_grader_reads():
@@ -82,8 +83,9 @@ def test_solution_shows_the_source_of_the_function(capsys):
         solution(name)
         printed = capsys.readouterr().out
         assert printed.startswith(f"def {name}(")
-        space = {"torch": torch, "math": __import__("math")}
-        exec(printed, space)  # what is shown can be pasted into a cell
+        space = {}
+        exec(code_cells(read(find(name).chapter))[0].source, space)
+        exec(printed, space)  # what is shown can be pasted into its chapter
         assert check(space[name]).passed
     with pytest.raises(ValueError, match="got nothing"):
         solution("nothing")

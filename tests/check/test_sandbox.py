@@ -257,8 +257,8 @@ def test_what_an_answer_started_is_stopped_too(tmp_path):
 @pytest.mark.parametrize("run", [in_a_child, in_this_process])
 def test_refused_functions_work_again_afterwards(run):
     x = torch.randn(2, 3, 4)
-    outcomes = run(lambda f, a: f(*a), mha_lab.split_heads, [(x, 2)], [mha_lab.split_heads])
-    assert outcomes[0].value.startswith("Refused")
+    messages = run(lambda f, a: f(*a), mha_lab.split_heads, [(x, 2)], [mha_lab.split_heads])
+    assert messages[0]["value"]["text"].startswith("Refused")
     assert mha_lab.split_heads(x, 2).shape == (2, 2, 3, 2)
 
 

@@ -34,7 +34,7 @@ def requirements(*groups):
     return {canonicalize_name(r.name): r for r in map(Requirement, lines)}
 
 
-CORE, EXTRAS = requirements(), requirements("lab", "dev")
+CORE, EXTRAS = requirements(), requirements("lab", "dev", "class")
 PINS = {
     canonicalize_name(name): version
     for name, version in re.findall(
@@ -158,11 +158,16 @@ def import_names(listed):
 
 
 # What these bring along and hand out as part of their own interface.
-BROUGHT = {"jupyter_client": "ipykernel", "IPython": "ipykernel", "PIL": "matplotlib"}
+BROUGHT = {
+    "jupyter_client": "ipykernel", "IPython": "ipykernel", "PIL": "matplotlib",
+    "nbconvert": "nbgrader", "traitlets": "nbgrader",
+}  # fmt: skip
 
 
 def test_the_package_imports_the_core_and_what_a_kernel_always_has():
-    assert imported("mha_lab") - {"IPython"} <= import_names(CORE)
+    in_class = imported("mha_lab/classroom")
+    assert imported("mha_lab") - in_class - {"IPython"} <= import_names(CORE)
+    assert {BROUGHT.get(name, name) for name in in_class} <= import_names(CORE | EXTRAS)
 
 
 def test_tools_and_tests_import_what_is_listed():

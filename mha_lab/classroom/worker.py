@@ -1,0 +1,147 @@
+"""Inside the walls: runs a submission's cells and tries its functions. Nothing said here is trusted.
+
+It reads one JSON object from standard input, ``{"steps": [...], "seconds": s}``, and writes JSON lines to
+standard output. A step is ``{"run": source}`` or ``{"check": exercise, "problems": [...]}``; a line is
+``{"step": i}`` when step ``i`` begins, then ``{"step": i, "outputs": [...]}`` or
+``{"step": i, "messages": [...]}``; the last line is ``{"end": true}``. What is expected of an answer is
+not in here.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mha_lab.check.exercise import find
+from mha_lab.check.sandbox import Plain, decode, encode, in_a_child, limit_memory
+
+MOST_TEXT = 20_000  # characters of one output
+MOST_PICTURE = 2_000_000
+
+
+def encode_problem(arguments: tuple) -> list:
+    """A problem as JSON: tensors, numbers, and functions by the place where they are defined."""
+    return [
+        {"function": f"{a.__module__}:{a.__name__}"}
+        if callable(a) and not isinstance(a, Tensor)
+        else encode(a)
+        for a in arguments
+    ]
+
+
+def decode_problem(arguments: list) -> tuple:
+    """The other way."""
+    return tuple(_argument(argument) for argument in arguments)
+
+
+def _argument(argument: dict) -> Any:
+    if "function" in argument:
+        module, _, name = argument["function"].partition(":")
+        return getattr(import_module(module), name)
+    value = decode(argument)
+    if isinstance(value, Plain):
+        return torch.from_numpy(value.array.copy()).to(getattr(torch, value.dtype))
+    return value
+
+
+class _TooSlow(Exception):
+    """A cell ran too long."""
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise _TooSlow(f"this cell was stopped after {seconds:g} seconds")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _shell() -> Any:
+    """IPython without a kernel: no history, no files."""
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.history import HistoryManager
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.pylabtools import select_figure_formats
+
+    class ShowsResults(DisplayHook):
+        """A cell's result is an output like any other, not a print."""
+
+        def write_output_prompt(self) -> None:
+            pass
+
+        def write_format_data(self, format_dict: dict, md_dict: dict | None = None) -> None:
+            self.shell.display_pub.publish(data=format_dict, metadata=md_dict)
+
+        def finish_displayhook(self) -> None:
+            self._is_active = False
+
+    HistoryManager.enabled = False
+    shell = InteractiveShell.instance(colors="NoColor", xmode="Minimal", displayhook_class=ShowsResults)
+    select_figure_formats(shell, {"png"})
+    shell.user_ns["__name__"] = "__main__"
+    return shell
+
+
+def _run(shell: Any, source: str, seconds: float) -> list[dict]:
+    """A cell's outputs as a notebook stores them; only plain text and pictures come through."""
+    from IPython.utils.capture import capture_output
+
+    with capture_output() as captured, _time_limit(seconds):
+        shell.run_cell(source)
+    outputs = []
+    if text := (captured.stdout + captured.stderr)[:MOST_TEXT]:
+        outputs.append({"stream": text})
+    for output in captured.outputs:
+        kept = {kind: output.data[kind] for kind in ("text/plain", "image/png") if kind in output.data}
+        if all(isinstance(value, str) and len(value) < MOST_PICTURE for value in kept.values()):
+            outputs.append({"display": kept})
+    return outputs
+
+
+def _try(shell: Any, name: str, problems: list) -> list:
+    """A message for each problem; an empty list where there is no such function."""
+    answer = shell.user_ns.get(name)
+    if not callable(answer):
+        return []
+    exercise = find(name)
+    arguments = [decode_problem(problem) for problem in problems]
+    return in_a_child(exercise.apply, answer, arguments, exercise.refused())
+
+
+def main() -> None:
+    """Run the steps in order."""
+    request = json.load(sys.stdin)
+    said = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    limit_memory(4 * 2**30)
+    torch.set_num_threads(1)
+
+    def say(**line: Any) -> None:
+        print(json.dumps(line), file=said, flush=True)
+
+    shell = _shell()
+    for i, step in enumerate(request["steps"]):
+        say(step=i)
+        if "run" in step:
+            say(step=i, outputs=_run(shell, step["run"], request["seconds"]))
+        else:
+            say(step=i, messages=_try(shell, step["check"], step["problems"]))
+    say(end=True)
+
+
+if __name__ == "__main__":
+    main()
