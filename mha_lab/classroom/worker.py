@@ -22,6 +22,7 @@ from torch import Tensor
 from mha_lab.check.exercise import find
 from mha_lab.check.sandbox import Plain, decode, encode, in_a_child, limit_memory
 
+MEMORY = 4 * 2**30  # bytes that a process may take on top of what it starts with
 MOST_TEXT = 20_000  # characters of one output
 MOST_PICTURE = 2_000_000
 
@@ -127,7 +128,7 @@ def main() -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
-    limit_memory(4 * 2**30)
+    limit_memory(MEMORY)
     torch.set_num_threads(1)
 
     def say(**line: Any) -> None:
