@@ -82,7 +82,7 @@ class Exercise:
     answer: Answer
     chapter: str
     section: str
-    points: int
+    points: int | float
     problems: Callable[[Draw], Iterator[tuple]]
     mistakes: Mapping[str, Mistake] = field(default_factory=dict)
     same_as: tuple[str, ...] = ()

@@ -42,9 +42,9 @@ class Report:
         return "<div>" + "<br>".join(parts) + "</div>"
 
 
-def points(number: int) -> str:
+def points(number: int | float) -> str:
     """``1 point``, ``2 points``."""
-    return f"{number} point" + ("" if number == 1 else "s")
+    return f"{number:g} point" + ("" if number == 1 else "s")
 
 
 def make(exercise: Exercise, finding: Finding | None) -> Report:

@@ -9,12 +9,13 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import select
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from mha_lab.check.diagnose import verdict
 from mha_lab.check.exercise import Draw, Exercise, find, names
 from mha_lab.check.report import Report, make, points
 from mha_lab.check.sandbox import read
-from mha_lab.classroom.isolation import IMAGE, KINDS, command, why_not
+from mha_lab.classroom.isolation import IMAGE, KINDS, command, tear_down, why_not
 from mha_lab.classroom.worker import encode_problem
 
 MOST_RUNS = 6
@@ -103,6 +104,9 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
                 cells += [left.pop(check)] if (check := f"check-{name}") in left else []
         # What the learner deleted: first the answers, as they were handed out, then their checks.
         nb.cells = cells + sorted(left.values(), key=lambda cell: cell.metadata.nbgrader.grade)
+        nb.nbformat_minor = 5  # Colab saves an older one, without ids
+        for i, cell in enumerate(nb.cells):
+            cell.id = f"cell-{i}"
         return nb, resources
 
     def _texts(self, assignment: str, notebook: str) -> set[str]:
@@ -131,10 +135,8 @@ def _handed_out(cell: Any, graded: dict[str, float], answered: set[str]) -> Note
     }
     if cell.name in graded:
         mark["points"] = graded[cell.name]
-    made = new_code_cell(cell.source) if cell.cell_type == "code" else from_dict({"source": cell.source})
-    made.cell_type, made.metadata = cell.cell_type, from_dict({"nbgrader": mark})
-    made.pop("id", None)
-    return made
+    new_cell = new_code_cell if cell.cell_type == "code" else new_markdown_cell
+    return new_cell(cell.source, metadata={"nbgrader": mark})
 
 
 @dataclass
@@ -190,8 +192,9 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
     def _run(self, steps: list[Step], end: float) -> int | None:
         """Run all steps; the number of the one that the worker did not survive, if any."""
         request = {"steps": [step.request() for step in steps], "seconds": self.cell_seconds}
+        name = f"mha-lab-{secrets.token_hex(8)}"
         worker = subprocess.Popen(
-            command(self.isolation, self.image),
+            command(self.isolation, self.image, name),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -216,12 +219,13 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
                 os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
             worker.stdout.close()
+            tear_down(self.isolation, name)
         return begun if steps else None
 
 
 def _lines(pipe: int, end: float, silence: float) -> Iterator[dict]:
     """JSON objects from a pipe, until it closes, falls silent, says too much, or the time is over."""
-    received, read_in_all = b"", 0
+    parts, read_in_all = [], 0
     while read_in_all < MOST_BYTES:
         left = min(end - time.monotonic(), silence)
         if left <= 0 or not select.select([pipe], [], [], left)[0]:
@@ -230,7 +234,11 @@ def _lines(pipe: int, end: float, silence: float) -> Iterator[dict]:
         if not chunk:
             return
         read_in_all += len(chunk)
-        *lines, received = (received + chunk).split(b"\n")
+        parts.append(chunk)
+        if b"\n" not in chunk:
+            continue
+        *lines, rest = b"".join(parts).split(b"\n")
+        parts = [rest]
         for line in lines:
             try:
                 said = json.loads(line)
@@ -252,7 +260,8 @@ def _step(cell: NotebookNode) -> Step | None:
         why = "GradeApart grades the exercises of mha_lab only; give these points by hand"
         cell.outputs = [new_output("error", ename="NotGraded", evalue=why, traceback=[f"NotGraded: {why}"])]
         return None
-    return Step(cell, find(name), list(find(name).problems(Draw())))
+    exercise = replace(find(name), points=mark["points"])  # what the teacher made it worth
+    return Step(cell, exercise, list(exercise.problems(Draw())))
 
 
 def _write(step: Step) -> None:
@@ -265,14 +274,17 @@ def _write(step: Step) -> None:
             step.cell.outputs.append(new_output("stream", name="stdout", text=text))
         return
     report, earned = _judge(step)
-    data = {"text/plain": str(report), "text/html": report._repr_html_()}
+    page = report._repr_html_().replace(
+        f'href="{step.exercise.chapter}.ipynb#', 'href="#'
+    )  # feedback is one page
+    data = {"text/plain": str(report), "text/html": page}
     step.cell.outputs = [
         new_output("display_data", data=data),
         new_output("execute_result", data={"text/plain": repr(float(earned))}, execution_count=1),
     ]
 
 
-def _judge(step: Step) -> tuple[Report, float]:
+def _judge(step: Step) -> tuple[Report, int | float]:
     exercise, said = step.exercise, step.said
     nothing = f"{exercise.name}: {{}}, 0 of {points(exercise.points)}"
     if step.left_out:

@@ -31,8 +31,8 @@ ENVIRONMENT = {
 }
 
 
-def command(kind: str, image: str = IMAGE) -> list[str]:
-    """What to run so that the worker runs inside the walls.
+def command(kind: str, image: str = IMAGE, name: str = "mha-lab") -> list[str]:
+    """What to run so that the worker runs inside the walls; ``name`` is the container's, if it is one.
 
     Raises:
         ValueError: ``kind`` is none of ``KINDS``.
@@ -40,7 +40,7 @@ def command(kind: str, image: str = IMAGE) -> list[str]:
     if kind == "bubblewrap":
         return _bubblewrap()
     if kind in ("podman", "docker"):
-        return _container(kind, image)
+        return _container(kind, image, name)
     if kind == "none":
         return [sys.executable, *WORKER]
     raise ValueError(f"isolation: expected one of {', '.join(KINDS)}, got {kind}.")
@@ -66,21 +66,19 @@ def _python_folders() -> list[Path]:
     return sorted(path for path in found if path.exists() and Path("/usr") not in (path, *path.parents))
 
 
-def _container(engine: str, image: str) -> list[str]:
-    walls = [
-        engine,
-        "run",
-        "--rm",
-        "--interactive",
-        "--network=none",
-        "--read-only",
-        "--tmpfs=/tmp:size=256m",
-    ]
-    walls += ["--memory=6g", "--cpus=1", "--pids-limit=256", "--user=65534:65534"]
-    walls += ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
-    for name, value in ENVIRONMENT.items():
-        if name != "PATH":
-            walls += ["--env", f"{name}={value}"]
+def tear_down(kind: str, name: str) -> None:
+    """End what may still run: a container outlives the command that started it, the other walls do not."""
+    if kind in ("podman", "docker"):
+        subprocess.run([kind, "rm", "--force", name], capture_output=True, timeout=60, check=False)
+
+
+def _container(engine: str, image: str, name: str) -> list[str]:
+    walls = [engine, "run", "--rm", "--interactive", f"--name={name}", "--network=none", "--read-only"]
+    walls += ["--tmpfs=/tmp:size=256m", "--memory=6g", "--cpus=1", "--pids-limit=256"]
+    walls += ["--user=65534:65534", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    for variable, value in ENVIRONMENT.items():
+        if variable != "PATH":
+            walls += ["--env", f"{variable}={value}"]
     return [*walls, image, "python", *WORKER]
 
 

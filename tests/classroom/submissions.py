@@ -31,6 +31,15 @@ def right(notebook):
     ).source = "def split_heads(x, num_heads):\n    return in_pieces(x, num_heads)"
 
 
+def from_colab(notebook):
+    """All right, as Colab saves it: an older format, no ids, metadata of its own."""
+    right(notebook)
+    notebook.nbformat_minor = 0
+    for cell in notebook.cells:
+        del cell["id"]
+        cell.metadata.update(id="x1Y2", colab={"base_uri": "https://localhost:8080/"})
+
+
 def wrong(notebook):
     """A mistake in each."""
     right(notebook)

@@ -77,7 +77,7 @@ def test_a_container_has_the_same_walls(engine):
     """No engine runs on the machines that gate changes, so only the command is looked at."""
     command = isolation.command(engine, "image")
     options, (image, *program) = command[: command.index("image")], command[command.index("image") :]
-    assert options[:4] == [engine, "run", "--rm", "--interactive"]
+    assert options[:5] == [engine, "run", "--rm", "--interactive", "--name=mha-lab"]
     for wall in (
         "--network=none", "--read-only", "--user=65534:65534", "--cap-drop=ALL", "--pids-limit=256",
         "--security-opt=no-new-privileges", "--memory=6g",
@@ -88,6 +88,17 @@ def test_a_container_has_the_same_walls(engine):
     containerfile = (Path(mha_lab.__file__).parent / "classroom" / "Containerfile").read_text()
     for file in containerfile.split("COPY ")[1].split(" /")[0].split():
         assert (ROOT / file).is_file()
+
+
+def test_a_container_is_ended_by_its_name(monkeypatch, tmp_path):
+    """A stand-in for an engine that writes down what it is asked."""
+    engine = tmp_path / "podman"
+    engine.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n')
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    isolation.tear_down("podman", "mha-lab-1")
+    isolation.tear_down("bubblewrap", "mha-lab-2")
+    assert (tmp_path / "asked").read_text() == "rm --force mha-lab-1\n"
 
 
 def test_what_is_missing_is_said_in_a_line(monkeypatch, tmp_path):

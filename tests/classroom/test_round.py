@@ -101,7 +101,7 @@ def course(tmp_path_factory):
             "kills": submissions.kills,
             "never-returns": submissions.never_returns,
             "reaches-out": reaches_out,
-            "zed": submissions.right,
+            "zed": submissions.from_colab,
         }.items():
             write(notebook, change, submitted(student))
         submitted("unreadable").parent.mkdir(parents=True)
@@ -194,6 +194,8 @@ def test_feedback_names_the_mistake_and_runs_nothing(course):
     page = (folder / "feedback" / "bob" / CHAPTER / f"{CHAPTER}.html").read_text(encoding="utf-8")
     assert "split_heads: view-without-transpose, 0 of 1 point" in page
     assert "merge_heads: merge-without-transpose, 0 of 1 point" in page
+    assert 'href="#3-The-bare-view"' in page
+    assert 'id="3-The-bare-view"' in page
     page = (folder / "feedback" / "ada" / CHAPTER / f"{CHAPTER}.html").read_text(encoding="utf-8")
     assert "split_heads: right, 1 point" in page
     assert "data:image/png;base64," in page
