@@ -181,6 +181,7 @@ ATTENTION_WEIGHTS = [
     ("not-normalised", lambda s: torch.softmax(s.flatten(), 0).view_as(s)),
     ("log-softmax", lambda s: torch.log_softmax(s, -1)),
     ("log-softmax", lambda s: torch.log(torch.softmax(s.double(), -1)).to(s.dtype)),
+    ("changes-its-input", lambda s: s.sub_(s.amax(-1, keepdim=True)).exp() / s.exp().sum(-1, keepdim=True)),
     ("wrong-shape", lambda s: torch.softmax(s, -1).sum(-1)),
     ("raises", lambda s: torch.softmax(s)),
     ("wrong", lambda s: torch.sigmoid(s)),
