@@ -2,7 +2,7 @@
 
 One mask convention holds throughout: boolean, ``True`` = may attend, broadcastable to
 ``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier;
-``mha_lab.plot`` brings matplotlib and seaborn when it is first used.
+``mha_lab.plot`` and ``mha_lab.explore`` bring matplotlib and widgets when they are first used.
 """
 
 from importlib import import_module
@@ -29,6 +29,7 @@ __all__ = [
     "RelativePositionBias",
     "SingleHeadAttention",
     "causal_mask",
+    "explore",
     "mask_from_additive",
     "mask_from_blocked",
     "mask_to_additive",
@@ -45,6 +46,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in ("plot", "toy"):
+    if name in ("explore", "plot", "toy"):
         return import_module(f"mha_lab.{name}")
     raise AttributeError(f"module 'mha_lab' has no attribute {name!r}")

@@ -30,6 +30,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+WIDGET = "application/vnd.jupyter.widget-view+json"
 KEPT_CELL_METADATA = {"tags", "jupyter"}
 
 
@@ -69,6 +70,8 @@ def clean(notebook: NotebookNode, name: str) -> NotebookNode:
         cell.pop("attachments", None)
         if cell.cell_type == "code":
             cell.outputs = _merge_streams(cell.outputs)
+            for output in cell.outputs:
+                output.get("data", {}).pop(WIDGET, None)  # the picture beside it stays
     _mark_exercises([cell for cell in cleaned.cells if cell.cell_type == "code"])
     return cleaned
 

@@ -35,6 +35,7 @@ def requirements(*groups):
 
 
 CORE, EXTRAS = requirements(), requirements("lab", "dev", "class")
+BROWSER = requirements("browser")  # by pip only
 PINS = {
     canonicalize_name(name): version
     for name, version in re.findall(
@@ -43,13 +44,13 @@ PINS = {
 }
 
 
-def test_the_core_is_these_six():
-    assert set(CORE) == {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn"}
+def test_the_core_is_these_seven():
+    assert set(CORE) == {"anywidget", "torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn"}
 
 
-@pytest.mark.parametrize("name", [*CORE, *EXTRAS])
+@pytest.mark.parametrize("name", [*CORE, *EXTRAS, *BROWSER])
 def test_bounds_are_lower_bounds_only(name):
-    requirement = (CORE | EXTRAS)[name]
+    requirement = (CORE | EXTRAS | BROWSER)[name]
     assert [s.operator for s in requirement.specifier] == [">="]
     assert requirement.marker is None
     assert requirement.url is None
@@ -69,9 +70,9 @@ def test_colab_meets_the_core(name):
     assert Version(COLAB[name]) in CORE[name].specifier
 
 
-@pytest.mark.parametrize("name", [*CORE, *EXTRAS])
+@pytest.mark.parametrize("name", [*CORE, *EXTRAS, *BROWSER])
 def test_the_pins_meet_the_bounds(name):
-    assert Version(PINS[name]) in (CORE | EXTRAS)[name].specifier
+    assert Version(PINS[name]) in (CORE | EXTRAS | BROWSER)[name].specifier
 
 
 def test_pytorch_is_pinned_to_a_release_without_a_local_part():
@@ -166,13 +167,14 @@ BROUGHT = {
 
 def test_the_package_imports_the_core_and_what_a_kernel_always_has():
     in_class = imported("mha_lab/classroom")
-    assert imported("mha_lab") - in_class - {"IPython"} <= import_names(CORE)
+    always = {"IPython", "traitlets"}  # with a kernel, and with anywidget
+    assert imported("mha_lab") - in_class - always <= import_names(CORE)
     assert {BROUGHT.get(name, name) for name in in_class} <= import_names(CORE | EXTRAS)
 
 
 def test_tools_and_tests_import_what_is_listed():
     found = {BROUGHT.get(name, name) for name in imported("tools", "tests", "bench")}
-    assert found <= import_names(CORE | EXTRAS)
+    assert found <= import_names(CORE | EXTRAS | BROWSER)
 
 
 def test_nothing_is_listed_that_nothing_uses():
@@ -182,7 +184,7 @@ def test_nothing_is_listed_that_nothing_uses():
     ]
     text = "\n".join(p.read_text(encoding="utf-8") for p in [*files, *(ROOT / "notebooks").glob("*.ipynb")])
     plugins = {"pytest-xdist": "-n 2", "nbval": "--nbval", "jupyterlab": "jupyter lab"}
-    for name in CORE | EXTRAS:
+    for name in CORE | EXTRAS | BROWSER:
         word = plugins.get(name, IMPORT_NAMES.get(name, name.replace("-", "_")))
         assert word in text, name
 

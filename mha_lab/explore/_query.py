@@ -1,0 +1,177 @@
+"""A query to drag in the plane of the keys."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+import traitlets
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from mha_lab import _expect as expect
+from mha_lab.attention import scaled_dot_product_attention
+from mha_lab.explore._widget import Explorable, finite, labels, module
+
+KEY, QUERY = "#2472b8", "#c2410c"
+DASHES = ("-", (0, (8, 3)), (0, (2, 3)), (0, (10, 3, 2, 3)))
+
+
+class Query(Explorable):
+    """What ``explore.query`` returns: the picture, and its state as tensors, in both directions."""
+
+    _esm = module("query")
+    _keys = traitlets.List().tag(sync=True)
+    _values = traitlets.List().tag(sync=True)
+    _labels = traitlets.List().tag(sync=True)
+    _reach = traitlets.Float().tag(sync=True)
+    _query = traitlets.List().tag(sync=True)
+    _scale = traitlets.Float().tag(sync=True)
+
+    def __init__(self, dtype: torch.dtype, **state: Any) -> None:
+        self._dtype = dtype
+        super().__init__(**state)
+
+    @property
+    def query(self) -> Float[Tensor, "2"]:
+        """The query where it is now. Assigning moves the arrow."""
+        return torch.tensor(self._query, dtype=self._dtype)
+
+    @query.setter
+    def query(self, value: Tensor) -> None:
+        self._query = _query(value, torch.tensor(self._keys, dtype=self._dtype)).tolist()
+
+    @property
+    def scale(self) -> float:
+        """What the dot products are multiplied by. Assigning changes the picture."""
+        return self._scale
+
+    @scale.setter
+    def scale(self, value: float) -> None:
+        self._scale = float(expect.real_number("scale", value))
+
+    @property
+    def weights(self) -> Float[Tensor, "n_k"]:
+        """The weights of the query where it is now."""
+        return self._attend()[1]
+
+    @property
+    def output(self) -> Float[Tensor, "d_v"]:
+        """What the query fetches where it is now."""
+        return self._attend()[0]
+
+    def _attend(self) -> tuple[Tensor, Tensor]:
+        query, keys, values = (
+            torch.tensor(x, dtype=torch.float64) for x in ([self._query], self._keys, self._values)
+        )
+        output, weights = scaled_dot_product_attention(query, keys, values, scale=self._scale)
+        return output[0].to(self._dtype), weights[0].to(self._dtype)
+
+    def describe(self) -> str:
+        """The weights and the fetched value in words."""
+        output, weights = self._attend()
+        shares = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(self._labels, weights, strict=True))
+        fetched = ", ".join(f"{x:.2f}" for x in output.tolist())
+        at = ", ".join(f"{x:.2f}" for x in self._query)
+        return f"A query at ({at}), scale {self._scale:.3g}. Weights: {shares}. Fetched value: ({fetched})."
+
+    def still(self) -> Figure:
+        """Keys and query as arrows, the weights as bars."""
+        weights = self._attend()[1].tolist()
+        figure, (plane, bars) = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
+        for i, ((x, y), name, weight) in enumerate(zip(self._keys, self._labels, weights, strict=True)):
+            plane.plot(
+                [0, x], [0, y], color=KEY, linestyle=DASHES[i % len(DASHES)], linewidth=1.5 + 4 * weight
+            )
+            plane.plot(x, y, "o", color=KEY, markersize=4 + 6 * weight)
+            plane.annotate(
+                name,
+                (x, y),
+                textcoords="offset points",
+                xytext=(0, 8 if y >= 0 else -16),
+                ha="right" if x > self._reach / 2 else "left" if x < -self._reach / 2 else "center",
+                parse_math=False,
+            )
+        plane.annotate("", self._query, (0, 0), arrowprops={"color": QUERY, "width": 3, "headwidth": 10})
+        plane.annotate("query", self._query, textcoords="offset points", xytext=(6, -14), weight="bold")
+        plane.set(xlim=(-self._reach, self._reach), ylim=(-self._reach, self._reach), aspect="equal")
+        plane.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+        plane.axvline(0, color="0.8", linewidth=0.8, zorder=0)
+        drawn = bars.barh(range(len(weights)), weights, color=KEY)
+        bars.bar_label(drawn, [f"{weight:.2f}" for weight in weights], padding=3)
+        bars.set_yticks(range(len(weights)), self._labels, parse_math=False)
+        bars.set(xlim=(0, 1.15), xlabel="weight")
+        bars.invert_yaxis()
+        return figure
+
+
+def query(
+    keys: Float[Tensor, "n_k 2"],
+    values: Float[Tensor, "n_k d_v"],
+    *,
+    query: Float[Tensor, "2"] | None = None,
+    scale: float | None = None,
+    key_labels: Sequence[str] | None = None,
+) -> Query:
+    """A query to drag in the plane of its keys: ``softmax(scale * keys @ query) @ values``, live.
+
+    Dot products, scores, weights and the fetched value follow the pointer or the arrow keys; buttons
+    choose the scale and two presets. What the learner made is in ``.query``, ``.weights``, ``.output`` and
+    ``.scale``.
+
+    Args:
+        keys: ``(n_k, 2)``, none of them 0, for up to 8 keys.
+        values: ``(n_k, d_v)``.
+        query: where the query begins, ``(2,)``; ``None`` begins at half the first key.
+        scale: what the dot products are multiplied by; ``None`` means ``1/sqrt(2)``.
+        key_labels: one text a key; ``None`` means "key 0", "key 1" and so on.
+
+    Raises:
+        TypeError: not tensors, not of one floating dtype, or labels that are no texts.
+        ValueError: a wrong shape, NaN or infinity, a key of 0, or labels of the wrong number.
+
+    Source: Vaswani et al. 2017, section 3.2.1.
+
+    >>> from mha_lab import explore
+    >>> keys, values = torch.eye(2) * 4, torch.tensor([[1.0], [3.0]])
+    >>> picture = explore.query(keys, values, query=torch.tensor([1.0, 1.0]))
+    >>> picture.weights, picture.output
+    (tensor([0.5000, 0.5000]), tensor([2.]))
+    """
+    for name, tensor in (("keys", keys), ("values", values)):
+        finite(
+            name,
+            expect.tensor(
+                name, tensor, "(n_k, 2)" if name == "keys" else "(n_k, d_v)", min_rank=2, max_rank=2
+            ),
+        )
+    expect.same_kind(keys=keys, values=values)
+    expect.width("keys", keys, "the plane's 2 axes", 2)
+    if not 1 <= len(keys) <= 8:
+        expect.fail(ValueError, "keys", "1 to 8 keys", f"{len(keys)}")
+    if len(values) != len(keys):
+        expect.fail(ValueError, "values", f"one row for each of the {len(keys)} keys", f"{len(values)}")
+    lengths = keys.norm(dim=1)
+    if not lengths.all():
+        expect.fail(
+            ValueError, "keys", "keys that point somewhere", "a key of 0", "It has no direction to draw."
+        )
+    begin = keys[0] / 2 if query is None else _query(query, keys)
+    return Query(
+        keys.dtype,
+        _keys=keys.tolist(),
+        _values=values.tolist(),
+        _labels=labels("key_labels", key_labels, "key", len(keys)),
+        _reach=1.25 * max(lengths.max().item(), begin.abs().max().item()),
+        _query=begin.tolist(),
+        _scale=1 / math.sqrt(2) if scale is None else float(expect.real_number("scale", scale)),
+    )
+
+
+def _query(value: Tensor, keys: Tensor) -> Tensor:
+    finite("query", expect.tensor("query", value, "(2,)", min_rank=1, max_rank=1))
+    expect.same_kind(keys=keys, query=value)
+    expect.width("query", value, "the plane's axes", 2)
+    return value

@@ -1,0 +1,165 @@
+// Drag a query in the plane: dot products, scaled scores, weights and the fetched value follow.
+
+import { choice, dot, follow, frame, make, say, sender, set, show, softmax } from "./shared.js";
+
+const SIZE = 380;
+const DASHES = ["", "8 3", "2 3", "10 3 2 3"];
+
+/** The numbers of one query. */
+export function compute({ query, keys, values, scale }) {
+  const products = keys.map((key) => dot(query, key));
+  const scores = products.map((product) => product * scale);
+  const weights = softmax(scores);
+  const output = values[0].map((_, c) => dot(weights, values.map((value) => value[c])));
+  return { products, scores, weights, output };
+}
+
+/** The shortest query along this sum of keys that gives it over 0.99 of the weight. */
+export function aim(keys, chosen, scale, reach) {
+  const parts = chosen.map((i) => keys[i].map((x) => x / dot(keys[i], keys[i])));
+  const direction = parts[0].map((_, c) => parts.reduce((sum, part) => sum + part[c], 0));
+  const length = Math.hypot(...direction);
+  if (length < 1e-9) return [0, 0]; // opposite keys: no query prefers both
+  const wanted = (Math.log(200 * keys.length) / scale) * length;
+  return direction.map((x) => (x / length) * Math.min(wanted, reach));
+}
+
+function render({ model, el }) {
+  const keys = model.get("_keys");
+  const values = model.get("_values");
+  const labels = model.get("_labels");
+  const reach = model.get("_reach");
+  const send = sender(model);
+  const { root, speak } = frame(el, "Explorable: a query in the plane of the keys");
+  const at = ([x, y]) => [SIZE / 2 + (x / reach) * (SIZE / 2), SIZE / 2 - (y / reach) * (SIZE / 2)];
+  const state = () => ({ query: model.get("_query"), scale: model.get("_scale"), keys, values });
+
+  // The plane
+  const arrow = (attributes) => make("line", { x1: SIZE / 2, y1: SIZE / 2, ...attributes });
+  const plane = make("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE, style: "touch-action: none" });
+  for (const [x1, y1, x2, y2] of [[0, SIZE / 2, SIZE, SIZE / 2], [SIZE / 2, 0, SIZE / 2, SIZE]]) {
+    plane.append(make("line", { x1, y1, x2, y2, stroke: "var(--line)", "stroke-width": 1 }));
+  }
+  const heads = keys.map((key, i) => {
+    const [x, y] = at(key);
+    const line = arrow({ x2: x, y2: y, stroke: "var(--key)", "stroke-dasharray": DASHES[i % DASHES.length] });
+    const head = make("circle", { cx: x, cy: y, fill: "var(--key)" });
+    const inward = x > SIZE * 0.75 ? "end" : x < SIZE * 0.25 ? "start" : "middle";
+    const text = make("text", { x, y: y > SIZE / 2 + 1 ? y + 24 : y - 14, "text-anchor": inward });
+    say(text, labels[i]);
+    plane.append(line, head, text);
+    return { line, head };
+  });
+  const stem = arrow({ stroke: "var(--query)", "stroke-width": 4 });
+  const tip = make("circle", {
+    r: 10, fill: "var(--query)", stroke: "var(--ground)", "stroke-width": 2, tabindex: 0, role: "slider",
+    "aria-label": "query, arrow keys move it", "aria-valuemin": -reach, "aria-valuemax": reach,
+    style: "cursor: grab",
+  });
+  const name = make("text", { "font-weight": "bold" });
+  say(name, "query");
+  plane.append(stem, name, tip);
+
+  // The numbers
+  const cells = labels.map((label) => {
+    const bar = make("div", { class: "bar" });
+    const row = [0, 1, 2].map(() => make("td"));
+    const head = make("th", { scope: "row" });
+    say(head, label);
+    return { bar, row, line: make("tr", {}, head, ...row, make("td", {}, make("div", { class: "track" }, bar))) };
+  });
+  const headings = ["key", "query · key", "score", "weight", "weight as a bar"];
+  const table = make("table", {},
+    make("thead", {}, make("tr", {}, ...headings.map((text) => make("th", { scope: "col" }, text)))),
+    make("tbody", {}, ...cells.map((cell) => cell.line)));
+  const fetched = make("p", { "data-part": "output" });
+  const numbers = ["x", "y"].map((axis, c) =>
+    make("input", {
+      type: "number", step: 0.1, "aria-label": `query, ${axis}`,
+      onchange: (event) => {
+        const query = [...state().query];
+        query[c] = Number(event.target.value);
+        move(query, true);
+      },
+    }));
+  const root2 = 1 / Math.sqrt(keys[0].length);
+  const scales = choice("score = scale × (query · key)", [
+    [1, "no scale"], [root2, "1/√d_k"], [1 / keys[0].length, "1/d_k"],
+  ], (scale) => { send({ _scale: scale }); draw(); tell(); });
+  let turn = -1;
+  const focus = make("button", { type: "button", onclick: () => {
+    turn = (turn + 1) % keys.length;
+    move(aim(keys, [turn], state().scale, reach), true);
+  } }, "Focus on one key");
+  const average = make("button", { type: "button", onclick: () => {
+    turn = (turn + 1) % keys.length;
+    move(aim(keys, [turn, (turn + 1) % keys.length], state().scale, reach), true);
+  } }, "Average two keys");
+
+  root.append(make("div", { class: "parts" }, plane, make("div", {},
+    make("p", {}, "Drag the tip of the query, or focus it and use the arrow keys."),
+    make("p", {}, "query = (", numbers[0], ", ", numbers[1], ")"),
+    make("div", {}, focus, average), scales.group, table, fetched)));
+
+  function draw() {
+    const now = state();
+    const { products, scores, weights, output } = compute(now);
+    const [x, y] = at(now.query);
+    set(stem, { x2: x, y2: y });
+    set(tip, {
+      cx: x, cy: y, "aria-valuenow": now.query[0],
+      "aria-valuetext": `x ${show(now.query[0])}, y ${show(now.query[1])}`,
+    });
+    set(name, { x: x + (x > SIZE - 70 ? -58 : 14), y: y + (y > SIZE - 20 ? -12 : 18) });
+    weights.forEach((weight, i) => {
+      set(heads[i].line, { "stroke-width": 1.5 + 5 * weight });
+      set(heads[i].head, { r: 4 + 5 * weight });
+      [show(products[i]), show(scores[i]), show(weight, 3)].forEach((text, c) => say(cells[i].row[c], text));
+      cells[i].bar.style.width = `${100 * weight}%`;
+    });
+    numbers.forEach((input, c) => { if (document.activeElement !== input) input.value = now.query[c].toFixed(2); });
+    scales.pick(now.scale);
+    say(fetched, `fetched value = (${output.map((x) => show(x)).join(", ")})`);
+  }
+
+  function tell() {
+    const { weights, output } = compute(state());
+    const most = weights.indexOf(Math.max(...weights));
+    speak(`${labels[most]} has the largest weight, ${show(weights[most])}. Fetched value ${output.map((x) => show(x)).join(", ")}.`);
+  }
+
+  function move(query, aloud) {
+    const inside = query.map((x) => Math.min(Math.max(x, -reach), reach));
+    send({ _query: inside });
+    draw();
+    if (aloud) tell();
+  }
+
+  const drag = (event) => {
+    const box = plane.getBoundingClientRect();
+    move([
+      ((event.clientX - box.left) / box.width - 0.5) * 2 * reach,
+      (0.5 - (event.clientY - box.top) / box.height) * 2 * reach,
+    ], false);
+  };
+  plane.addEventListener("pointerdown", (event) => {
+    plane.setPointerCapture(event.pointerId);
+    tip.focus();
+    event.preventDefault();
+    drag(event);
+  });
+  plane.addEventListener("pointermove", (event) => { if (plane.hasPointerCapture(event.pointerId)) drag(event); });
+  plane.addEventListener("pointerup", tell);
+  tip.addEventListener("keydown", (event) => {
+    const step = (event.shiftKey ? 5 : 1) * (reach / 40);
+    const steps = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
+    if (!(event.key in steps)) return;
+    event.preventDefault();
+    event.stopPropagation(); // JupyterLab would move to the next cell
+    move(state().query.map((x, c) => x + steps[event.key][c]), true);
+  });
+  draw();
+  return follow(model, ["_query", "_scale"], draw);
+}
+
+export default { render };
