@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab import plot
-from mha_lab.explore._widget import Explorable, finite, labels, module
+from mha_lab.explore._widget import Explorable, finite, labels, module, short
 
 MOST_HEADS, MOST_TOKENS = 16, 128
 CELL = 24  # heads and tokens that a still shows with every label
@@ -86,7 +86,9 @@ class Heads(Explorable):
     def still(self) -> Figure:
         """The heatmaps of all heads."""
         fits = max(self._shape[1:]) <= CELL
-        names = {"query_labels": self._query_labels, "key_labels": self._key_labels} if fits else {}
+        names = (
+            {"query_labels": short(self._query_labels), "key_labels": short(self._key_labels)} if fits else {}
+        )
         return plot.head_heatmaps(self._all, **names)[0].figure
 
 
@@ -109,6 +111,7 @@ def heads(
         TypeError: weights that are no floating-point tensor, labels that are no texts.
         ValueError: a wrong shape or size, NaN, rows that do not sum to 1, labels of the wrong number.
 
+    >>> import torch
     >>> from mha_lab import explore
     >>> explore.heads(torch.eye(2).expand(3, 2, 2), ["a", "b"]).weights
     tensor([[1., 0.],

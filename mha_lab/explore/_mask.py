@@ -13,7 +13,7 @@ from torch import Tensor
 from mha_lab import _expect as expect
 from mha_lab import plot
 from mha_lab.attention import masked_softmax
-from mha_lab.explore._widget import Explorable, finite, labels, module
+from mha_lab.explore._widget import Explorable, finite, labels, module, short
 
 MOST_TOKENS = 16
 
@@ -59,7 +59,8 @@ class Mask(Explorable):
         """The weights, with hidden cells crossed out."""
         n_q, n_k = self.mask.shape
         figure, ax = plt.subplots(figsize=(1.6 + 0.62 * n_k, 1.0 + 0.5 * n_q), layout="constrained")
-        plot.attention_heatmap(self.weights, self._query_labels, self._key_labels, mask=self.mask, ax=ax)
+        names = short(self._query_labels), short(self._key_labels)
+        plot.attention_heatmap(self.weights, *names, mask=self.mask, ax=ax)
         return figure
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab.attention import scaled_dot_product_attention
-from mha_lab.explore._widget import Explorable, finite, labels, module
+from mha_lab.explore._widget import Explorable, finite, labels, module, short
 
 KEY, QUERY = "#2472b8", "#c2410c"
 DASHES = ("-", (0, (8, 3)), (0, (2, 3)), (0, (10, 3, 2, 3)))
@@ -81,7 +81,9 @@ class Query(Explorable):
         """Keys and query as arrows, the weights as bars."""
         weights = self._attend()[1].tolist()
         figure, (plane, bars) = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
-        for i, ((x, y), name, weight) in enumerate(zip(self._keys, self._labels, weights, strict=True)):
+        for i, ((x, y), name, weight) in enumerate(
+            zip(self._keys, short(self._labels), weights, strict=True)
+        ):
             plane.plot(
                 [0, x], [0, y], color=KEY, linestyle=DASHES[i % len(DASHES)], linewidth=1.5 + 4 * weight
             )
@@ -94,14 +96,16 @@ class Query(Explorable):
                 ha="right" if x > self._reach / 2 else "left" if x < -self._reach / 2 else "center",
                 parse_math=False,
             )
-        plane.annotate("", self._query, (0, 0), arrowprops={"color": QUERY, "width": 3, "headwidth": 10})
+        x, y = self._query
+        plane.plot([0, x], [0, y], color=QUERY, linewidth=4)
+        plane.plot(x, y, "o", color=QUERY, markersize=11)
         plane.annotate("query", self._query, textcoords="offset points", xytext=(6, -14), weight="bold")
         plane.set(xlim=(-self._reach, self._reach), ylim=(-self._reach, self._reach), aspect="equal")
         plane.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         plane.axvline(0, color="0.8", linewidth=0.8, zorder=0)
         drawn = bars.barh(range(len(weights)), weights, color=KEY)
         bars.bar_label(drawn, [f"{weight:.2f}" for weight in weights], padding=3)
-        bars.set_yticks(range(len(weights)), self._labels, parse_math=False)
+        bars.set_yticks(range(len(weights)), short(self._labels), parse_math=False)
         bars.set(xlim=(0, 1.15), xlabel="weight")
         bars.invert_yaxis()
         return figure

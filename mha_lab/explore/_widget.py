@@ -57,6 +57,11 @@ class Explorable(anywidget.AnyWidget):
         return data, metadata
 
 
+def short(names: Sequence[str]) -> list[str]:
+    """Labels that fit beside a picture that nobody can resize."""
+    return [name if len(name) <= 12 else name[:11] + "…" for name in names]
+
+
 def finite(name: str, value: Tensor) -> Tensor:
     """``value`` if it has no NaN and no infinity in it; drawn, they would be silent gaps."""
     if not value.is_floating_point():
