@@ -15,20 +15,17 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from tests.explore.browser import needs_chromium, open_chromium
-from tests.notebooks.chapters import NAMES, code_cells, read
+from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 
 pytestmark = needs_chromium
 WITH_EXPLORABLES = [
     name for name in NAMES if any("explore." in cell.source for cell in code_cells(read(name)))
 ]
-# A cell has its number, none waits for it, and the kernel rests.
-DONE = """() => {
-  const mark = document.querySelector(".jp-Notebook-ExecutionIndicator");
-  const all = [...document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")];
-  const prompts = all.map((one) => one.textContent);
-  return mark && mark.getAttribute("data-status") === "idle"
-    && prompts.some((text) => /\\d/.test(text)) && !prompts.some((text) => text.includes("*"));
-}"""
+PROMPTS = 'document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")'
+RESTS = 'document.querySelector(".jp-Notebook-ExecutionIndicator")?.getAttribute("data-status") === "idle"'
+READY = f"(count) => {RESTS} && {PROMPTS}.length === count"
+BEGUN = f"() => [...{PROMPTS}].some((one) => /[*\\d]/.test(one.textContent))"
+DONE = f"() => {RESTS} && [...{PROMPTS}].every((one) => /\\d/.test(one.textContent))"
 
 
 @contextlib.contextmanager
@@ -99,10 +96,12 @@ class Opened:
         if url.startswith("http") and not url.startswith(address):
             self.wrong.append(f"another host: {url}")
 
-    def run_all(self):
+    def run_all(self, name):
+        """Once the kernel answers and every cell is there: before that, the menu's entry does nothing."""
+        self.page.wait_for_function(READY, arg=len(code_cells(read(name))), timeout=60_000)
         self._menu("Run", "Run All Cells")
-        self.page.wait_for_timeout(1500)
-        self.page.wait_for_function(DONE, timeout=60_000)
+        self.page.wait_for_function(BEGUN, timeout=20_000)
+        self.page.wait_for_function(DONE, timeout=90_000)
 
     def _menu(self, menu, entry):
         self.page.get_by_role("menuitem", name=menu, exact=True).click()
@@ -167,6 +166,13 @@ def expected_count(name):
     return sum("explore." in cell.source for cell in code_cells(read(name)))
 
 
+def screenshot(opened, name):
+    """For people to look at: ``build/screens/NAME.png``."""
+    folder = ROOT / "build" / "screens"
+    folder.mkdir(parents=True, exist_ok=True)
+    opened.page.screenshot(path=folder / f"{name}.png")
+
+
 def violations(page):
     found = Axe().run(page, context=".mha").response["violations"]
     return [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in found]
@@ -175,13 +181,14 @@ def violations(page):
 @pytest.mark.parametrize("name", WITH_EXPLORABLES)
 def test_a_chapter_in_jupyterlab(browser, light, name):
     opened = Opened(browser, *light, f"lab/tree/{name}.ipynb")
-    opened.run_all()
+    opened.run_all(name)
     explorables = opened.explorables()
     explorables.first.wait_for(timeout=20_000, state="attached")
     assert explorables.count() == expected_count(name)
     for i in range(explorables.count()):
         before, after = opened.move(explorables.nth(i))
         assert before != after
+    screenshot(opened, f"{name}-light")
     assert violations(opened.page) == []
     assert opened.wrong == []
     # Without a kernel they go on.
@@ -192,8 +199,9 @@ def test_a_chapter_in_jupyterlab(browser, light, name):
 
 
 def test_what_the_learner_made_comes_back_to_python(browser, light):
-    opened = Opened(browser, *light, "lab/tree/02_toy_queries_keys_values.ipynb")
-    opened.run_all()
+    name = "02_toy_queries_keys_values"
+    opened = Opened(browser, *light, f"lab/tree/{name}.ipynb")
+    opened.run_all(name)
     explorable = opened.explorables().first
     explorable.wait_for(timeout=20_000, state="attached")
     opened.bring(explorable)
@@ -218,12 +226,14 @@ def test_what_the_learner_made_comes_back_to_python(browser, light):
 
 def test_in_the_dark_theme(browser, tmp_path):
     with server(tmp_path / "lab", "lab", "Dark") as running:
-        for name in WITH_EXPLORABLES[2:4]:
+        for name in WITH_EXPLORABLES:
             opened = Opened(browser, *running, f"lab/tree/{name}.ipynb")
-            opened.run_all()
+            opened.run_all(name)
             opened.explorables().first.wait_for(timeout=20_000, state="attached")
             theme = opened.page.evaluate("document.body.dataset.jpThemeLight")
             assert theme == "false"
+            opened.bring(opened.explorables().first)
+            screenshot(opened, f"{name}-dark")
             assert violations(opened.page) == []
             assert opened.wrong == []
             opened.page.close()
@@ -231,10 +241,11 @@ def test_in_the_dark_theme(browser, tmp_path):
 
 def test_in_notebook_7(browser, tmp_path):
     with server(tmp_path / "lab", "notebook", "Light") as running:
-        opened = Opened(browser, *running, "notebooks/02_toy_queries_keys_values.ipynb")
+        name = "02_toy_queries_keys_values"
+        opened = Opened(browser, *running, f"notebooks/{name}.ipynb")
         opened.page.wait_for_timeout(2000)
         opened.wrong.clear()  # Notebook 7.6 has an error of its own when it starts
-        opened.run_all()
+        opened.run_all(name)
         explorable = opened.explorables().first
         explorable.wait_for(timeout=20_000, state="attached")
         before, after = opened.move(explorable)
