@@ -43,7 +43,7 @@ test-unchecked: setup ## wrong arguments and export, where the jaxtyping checker
 .PHONY: test-package
 test-package: setup ## all other tests, with every shape in every signature checked
 	@echo "== package, tools and notebooks' structure, shapes checked"
-	@$(PY) -m pytest -q -rs -n 2 --dist loadfile --no-loadscope-reorder $(CHECKED) tests/classroom tests
+	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(CHECKED) tests/classroom tests
 
 .PHONY: test-notebooks
 test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs

@@ -87,8 +87,9 @@ function render({ model, el }) {
     const rows = Math.max(...places.map(([, row]) => row)) + 1;
     places.forEach(([block, row, column], i) => {
       const spot = area.children[i];
-      spot.style.background = COLOURS[Math.floor(i / (num_heads * d_k)) % COLOURS.length];
-      spot.style.transform = `translate(${column * CELL}px, ${(block * rows + row) * CELL + block * GAP}px)`;
+      const colour = COLOURS[Math.floor(i / (num_heads * d_k)) % COLOURS.length];
+      const to = `translate(${column * CELL}px, ${(block * rows + row) * CELL + block * GAP}px)`;
+      set(spot, { style: `background: ${colour}; transform: ${to}` });
     });
     const high = Math.max(...places.map(([block, row]) => (block * rows + row + 1) * CELL + block * GAP));
     area.style.height = `${high}px`;
