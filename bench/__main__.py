@@ -1,4 +1,4 @@
-"""``python -m bench [speed] [memory] [import] [chapters]``: ratios measured side by side in one run.
+"""``python -m bench [PART ...]``: ratios measured side by side in one run; ``--help`` lists the parts.
 
 A figure in seconds would say more about the machine than about the code. Each line is a ratio, or a
 time next to one that was taken in the same run, with what the project asks for beside it.
@@ -6,13 +6,14 @@ time next to one that was taken in the same run, with what the project asks for 
 
 import argparse
 
-from bench import memory, speed, startup
+from bench import memory, repaint, speed, startup
 
 PARTS = {
     "speed": speed.report,
     "memory": memory.report,
     "import": startup.report_import,
     "chapters": startup.report_chapters,
+    "repaint": repaint.report,
 }
 
 if __name__ == "__main__":

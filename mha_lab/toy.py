@@ -103,3 +103,21 @@ def values(dtype: torch.dtype = torch.float32) -> Float[Tensor, "n_k d_v"]:
             [1000.,    6.,    0.]])
     """
     return torch.tensor([[1, 0, 0], [10, 0, 0], [100, 5, 0], [1000, 6, 0]], dtype=dtype)
+
+
+def plane_keys(dtype: torch.dtype = torch.float32) -> Float[Tensor, "n_k d_k"]:
+    """Three keys that can be drawn as arrows in the plane, ``n_k = 3`` and ``d_k = 2``.
+
+    >>> plane_keys().tolist()
+    [[4.0, 0.0], [0.0, 4.0], [-3.0, -3.0]]
+    """
+    return torch.tensor([[4, 0], [0, 4], [-3, -3]], dtype=dtype)
+
+
+def plane_values(dtype: torch.dtype = torch.float32) -> Float[Tensor, "n_k d_v"]:
+    """Their values, ``d_v = 1``. The middle one is the average of all three, and of the two others.
+
+    >>> plane_values().tolist()
+    [[10.0], [20.0], [30.0]]
+    """
+    return torch.tensor([[10], [20], [30]], dtype=dtype)

@@ -67,3 +67,15 @@ def test_every_tensor_comes_in_the_dtype_asked_for(dtype):
         *toy.multi_head_weights(dtype),
     ]
     assert {t.dtype for t in tensors} == {dtype}
+
+
+def test_the_plane_has_three_ways_to_fetch_20():
+    keys, values = toy.plane_keys(torch.float64), toy.plane_values(torch.float64)
+    for query, weights in (
+        ((0.0, 0.0), [1 / 3, 1 / 3, 1 / 3]),
+        ((0.0, 30.0), [0, 1, 0]),
+        ((30.0, -70.0), [0.5, 0, 0.5]),
+    ):
+        output, found = scaled_dot_product_attention(torch.tensor([query], dtype=keys.dtype), keys, values)
+        assert found[0].tolist() == pytest.approx(weights)
+        assert output.item() == pytest.approx(20)

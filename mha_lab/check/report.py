@@ -62,6 +62,8 @@ def make(exercise: Exercise, finding: Finding | None) -> Report:
 def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> list[str]:
     """The smallest problem where the answer differs, and the first place where it does."""
     names = inspect.signature(exercise.answer).parameters
+    if not names:  # then what is expected is the answer itself
+        return ["", f"  got: {_show(got)}"]
     lines = ["", "The smallest example where it differs:"]
     lines += [f"  {name} = {_show(value)}" for name, value in zip(names, arguments, strict=False)]
     lines += [f"  expected: {_show(expected)}", f"  got:      {_show(got)}"]

@@ -13,6 +13,7 @@ from einops import einsum, rearrange, reduce
 from torch import nn
 
 import mha_lab
+from mha_lab import explore, toy
 
 INF = float("inf")
 
@@ -307,6 +308,32 @@ def solved(keys, i, j):
     return torch.linalg.lstsq(keys, wanted[:, None], driver="gelsd").solution[:, 0]
 
 
+def dragged(x, y):
+    """A picture whose query somebody moved."""
+    by_hand = explore.query(toy.plane_keys(), toy.plane_values())
+    by_hand.query = torch.tensor([x, y])
+    return by_hand
+
+
+QUERY_BY_HAND = [
+    (None, lambda: dragged(1.6, -3.7).query),
+    (None, lambda: dragged(2.2, -5.1).query),
+    (None, lambda: torch.tensor([1, -2.3])),
+    (None, lambda: 0.5 * torch.tensor([3.0, -7.0], dtype=torch.float64)),
+    (None, lambda: torch.linalg.solve(toy.plane_keys()[[0, 2]], torch.tensor([6.0, 6.0]))),
+    ("too-flat", lambda: torch.zeros(2)),
+    ("too-flat", lambda: dragged(0.2, -0.5).query),
+    ("wrong-key", lambda: dragged(0.0, 3.0).query),  # 20, from key 1
+    ("wrong-key", lambda: dragged(2.0, 2.0).query),  # the two others
+    ("wrong-key", lambda: dragged(-1.5, 3.5).query),  # the opposite direction
+    ("wrong-key", lambda: dragged(0.3, 0.1).query),  # where the picture begins
+    ("unequal-weights", lambda: dragged(3.0, -3.0).query),
+    ("unequal-weights", lambda: dragged(-2.0, -2.0).query),
+    ("wrong-shape", lambda: dragged(1.6, -3.7).weights),
+    ("wrong-shape", lambda: dragged(1.6, -3.7).query[None]),
+    ("wrong-shape", lambda: dragged(1.6, -3.7).query.tolist()),
+    ("returns-nothing", lambda: None),
+]
 QUERY_AVERAGING = [
     (None, lambda keys, i, j: parted(keys.double(), i, j, 200.0)),
     (None, solved),

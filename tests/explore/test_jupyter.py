@@ -224,6 +224,37 @@ def test_what_the_learner_made_comes_back_to_python(browser, light):
     opened.page.close()
 
 
+def test_an_exercise_asks_for_what_was_dragged(browser, light):
+    name = "02_toy_queries_keys_values"
+    opened = Opened(browser, *light, f"lab/tree/{name}.ipynb")
+    opened.run_all(name)
+    explorable = opened.explorables().first
+    explorable.wait_for(timeout=20_000, state="attached")
+    opened.bring(explorable)
+    plane = explorable.locator("svg").bounding_box()
+    reach = 1.25 * 18**0.5  # of the longest key
+    middle = plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2
+    opened.page.mouse.move(*middle)
+    opened.page.mouse.down()
+    opened.page.mouse.move(
+        middle[0] + 1.8 / reach * plane["width"] / 2, middle[1] + 4.2 / reach * plane["height"] / 2, steps=4
+    )
+    opened.page.mouse.up()
+    opened.page.wait_for_timeout(500)
+    answer = opened.page.locator(".jp-CodeCell", has_text="def query_by_hand").first
+    opened.bring(answer)
+    answer.locator(".cm-content").click()
+    opened.page.keyboard.press("Control+A")
+    opened.page.keyboard.insert_text("def query_by_hand(): return by_hand.query")
+    opened.page.keyboard.press("Shift+Enter")
+    checking = opened.page.locator(".jp-CodeCell", has_text="check(query_by_hand)").first
+    opened.page.keyboard.press("Control+Enter")
+    checking.get_by_text("query_by_hand: right, 1 point").wait_for(timeout=20_000)
+    screenshot(opened, "02-query-by-hand")
+    assert opened.wrong == []
+    opened.page.close()
+
+
 def test_in_the_dark_theme(browser, tmp_path):
     with server(tmp_path / "lab", "lab", "Dark") as running:
         for name in WITH_EXPLORABLES:
