@@ -17,10 +17,17 @@ settings.load_profile("same")
 
 
 def pytest_terminal_summary(terminalreporter):
-    """One line for each reason why tests were not run, which says how to get what is missing."""
+    """Why tests were not run and how to get what is missing; how far from its peers the layer was at most."""
     skipped = terminalreporter.stats.get("skipped", [])
     for reason, count in Counter(report.longrepr[2] for report in skipped).items():
         terminalreporter.write_line(f"not run, {count} tests: {reason.removeprefix('Skipped: ')}")
+    largest = {}
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name.startswith("largest difference"):
+                largest[name] = max(value, largest.get(name, 0.0))
+    for name, value in largest.items():
+        terminalreporter.write_line(f"{name}: {value:.1e}")
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,9 @@ def dirty():
     code.outputs.append(new_output("stream", name="stderr", text="careful"))
     picture = new_output("display_data", data={"image/png": "AAAA"}, metadata={"image/png": {"alt": "words"}})
     code.outputs.append(picture)
+    widget = {tool.WIDGET: {"model_id": "1"}, "text/plain": "<explore.query>", "image/png": "AAAA"}
+    bar = {tool.WIDGET: {"model_id": "2"}, "text/plain": "  0%|          | 0/9"}
+    code.outputs += [new_output("display_data", data=data) for data in (widget, bar)]
     metadata = {
         "kernelspec": {"name": "mine", "display_name": "Mine"},
         "language_info": {"name": "python", "version": "3.11.7"},
@@ -34,8 +37,9 @@ def test_cleaning_keeps_what_a_reader_sees_and_drops_the_rest():
     assert text.id == "07-00"
     assert (code.id, code.source, code.execution_count) == ("keep-me", "print(1)", 7)
     assert code.metadata == {"tags": ["x"]}
-    assert [output.get("text") for output in code.outputs] == ["1\n2\n", "careful", None]
+    assert [output.get("text") for output in code.outputs] == ["1\n2\n", "careful", None, None]
     assert code.outputs[2].metadata["image/png"]["alt"] == "words"
+    assert set(code.outputs[3].data) == {"text/plain", "image/png"}
 
 
 def test_cleaning_twice_changes_nothing_and_leaves_its_input():

@@ -70,6 +70,7 @@ def clean(notebook: NotebookNode, name: str) -> NotebookNode:
         cell.pop("attachments", None)
         if cell.cell_type == "code":
             cell.outputs = _merge_streams(cell.outputs)
+            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
             for output in cell.outputs:
                 output.get("data", {}).pop(WIDGET, None)  # the picture beside it stays
     _mark_exercises([cell for cell in cleaned.cells if cell.cell_type == "code"])
@@ -102,6 +103,11 @@ def _new_id(wanted: str, taken: set[str]) -> str:
         wanted += "b"
     taken.add(wanted)
     return wanted
+
+
+def _is_progress(output: NotebookNode) -> bool:
+    """A bar that only a live kernel fills: a widget without a picture beside it."""
+    return set(output.get("data", {})) == {WIDGET, "text/plain"}
 
 
 def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:

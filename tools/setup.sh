@@ -64,7 +64,7 @@ echo "[2/2] installing the packages of pyproject.toml at the pins of constraints
 exec 3>&1
 complaints=$(
     PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install \
-        --editable '.[lab,dev,class,browser]' --constraint constraints.txt 2>&1 >&3 || echo "pip failed"
+        --editable '.[lab,dev,class,browser,pretrained]' --constraint constraints.txt 2>&1 >&3 || echo "pip failed"
 )
 exec 3>&-
 case $complaints in

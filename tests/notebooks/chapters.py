@@ -1,5 +1,6 @@
 """Where the chapters are, and what else the tests of the notebooks share."""
 
+import copy
 from pathlib import Path
 
 import nbformat
@@ -9,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
 NAMES = [path.stem for path in PATHS]
+MEASURED = "nbval-ignore-output"  # the tag of a cell that trains or measures
 
 
 def read(name: str) -> NotebookNode:
@@ -19,6 +21,15 @@ def read(name: str) -> NotebookNode:
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     """The cells that run."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def without_measured(notebook: NotebookNode) -> NotebookNode:
+    """The chapter without the outputs that are another at every run: times, losses, progress."""
+    kept = copy.deepcopy(notebook)
+    for cell in code_cells(kept):
+        if MEASURED in cell.metadata.get("tags", []):
+            cell.outputs = []
+    return kept
 
 
 def markdown(notebook: NotebookNode) -> str:

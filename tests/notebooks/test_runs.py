@@ -8,7 +8,16 @@ import sys
 import nbformat
 import pytest
 
-from tests.notebooks.chapters import NAMES, PATHS, ROOT, alternative_texts, code_cells, output_texts, read
+from tests.notebooks.chapters import (
+    NAMES,
+    PATHS,
+    ROOT,
+    alternative_texts,
+    code_cells,
+    output_texts,
+    read,
+    without_measured,
+)
 from tools.notebooks import clean, execute
 
 NO_NETWORK = '''
@@ -41,7 +50,8 @@ def no_network(tmp_path, monkeypatch):
 
 def seen(notebook):
     """Cell by cell, what a reader sees: texts, and for each picture its description."""
-    return [output_texts(nbformat.from_dict({"cells": [cell]})) for cell in code_cells(notebook)]
+    cells = code_cells(without_measured(notebook))
+    return [output_texts(nbformat.from_dict({"cells": [cell]})) for cell in cells]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,6 +16,7 @@ from nbformat import NotebookNode
 from mha_lab.check.exercise import find, names
 from tests.notebooks.chapters import (
     FOLDER,
+    MEASURED,
     NAMES,
     PATHS,
     ROOT,
@@ -24,11 +25,12 @@ from tests.notebooks.chapters import (
     markdown,
     output_texts,
     read,
+    without_measured,
 )
 from tools.notebooks import exercise_of
 
 MAX_BYTES, MAX_LINES, MIN_DESCRIPTION = 500_000, 30, 40
-CORE = {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn", "mha_lab"}
+CORE = {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn", "tqdm", "safetensors", "mha_lab"}
 ABSOLUTE = (
     r"(?<![\w.:/])/(?:home|Users|root|tmp|usr|opt|mnt|var|private|content)/"
     r"|\b[A-Z]:\\\w|site-packages|ipykernel_\d"
@@ -119,12 +121,13 @@ def cells(notebook: NotebookNode, name: str) -> Iterator[str]:
 
 
 def compared(notebook: NotebookNode, name: str) -> Iterator[str]:
-    """No cell takes itself out of the comparison, and none prints a version or a time."""
+    """No cell takes itself out of the comparison but to train or to measure; the others print no time."""
     for cell in code_cells(notebook):
-        marks = re.findall(r"nbval[-_]\w+", (cell.source + " ".join(cell.metadata.get("tags", []))).lower())
-        if marks:
+        tags = " ".join(cell.metadata.get("tags", []))
+        marks = re.findall(r"nbval[-_]\w+", (cell.source + tags).lower())
+        if marks and (tags != MEASURED or not re.search(r"\btqdm\(|\bmeasure|\bprofile", cell.source)):
             yield f"cell {cell.execution_count}: {marks}"
-    for text in output_texts(notebook):
+    for text in output_texts(without_measured(notebook)):
         if re.search(r"\b\d+\.\d+\.\d+\b|\b\d+(\.\d+)? ?(ms|µs|seconds)\b", text):
             yield f"a version or a time in {text[:80]!r}"
 
@@ -332,6 +335,7 @@ BREAKS = {
     "an empty cell": (cells, new_source("  ")),
     "a semicolon": (cells, new_source("1;")),
     "left out by a tag": (compared, change_code(lambda cell: cell.metadata.update(tags=["nbval-skip"]))),
+    "left out for no reason": (compared, change_code(lambda cell: cell.metadata.update(tags=[MEASURED]))),
     "left out by a comment": (compared, new_source("# NBVAL_IGNORE_OUTPUT\n1")),
     "a version": (compared, new_output("stream", name="stdout", text="torch 2.13.0")),
     "a time": (compared, new_output("stream", name="stdout", text="took 12 ms")),

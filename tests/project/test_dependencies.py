@@ -34,7 +34,7 @@ def requirements(*groups):
     return {canonicalize_name(r.name): r for r in map(Requirement, lines)}
 
 
-CORE, EXTRAS = requirements(), requirements("lab", "dev", "class")
+CORE, EXTRAS = requirements(), requirements("lab", "dev", "class", "pretrained")
 BROWSER = requirements("browser")  # by pip only
 PINS = {
     canonicalize_name(name): version
@@ -44,8 +44,9 @@ PINS = {
 }
 
 
-def test_the_core_is_these_seven():
-    assert set(CORE) == {"anywidget", "torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn"}
+def test_the_core_is_these_nine():
+    arrays, pictures = {"torch", "numpy", "einops", "jaxtyping"}, {"matplotlib", "seaborn", "anywidget"}
+    assert set(CORE) == arrays | pictures | {"tqdm", "safetensors"}
 
 
 @pytest.mark.parametrize("name", [*CORE, *EXTRAS, *BROWSER])

@@ -70,7 +70,7 @@ def test_it_makes_the_environment_at_the_pins_and_shows_progress(project):
     assert "[2/2] installing" in out
     assert "Collecting torch" in out
     assert out.endswith("ready\n")
-    assert "-m pip install --editable .[lab,dev,class,browser] --constraint constraints.txt" in log
+    assert "-m pip install --editable .[lab,dev,class,browser,pretrained] --constraint constraints.txt" in log
 
 
 def test_a_second_run_does_nothing(project):
