@@ -272,7 +272,7 @@ class MultiHeadAttention(nn.Module):
             dropout=module.dropout,
             batch_first=module.batch_first,
         ).to(module.out_proj.weight)
-        _copy(_torch_parameters(module), layer._parameters_in_order())
+        _copy(torch_parameters(module), layer._parameters_in_order())
         return layer.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -299,7 +299,7 @@ class MultiHeadAttention(nn.Module):
             vdim=self.vdim,
             batch_first=self.batch_first,
         ).to(self.out_proj.weight)
-        _copy(self._parameters_in_order(), _torch_parameters(module))
+        _copy(self._parameters_in_order(), torch_parameters(module))
         return module.train(self.training)
 
     def _parameters_in_order(self) -> list[Tensor]:
@@ -313,14 +313,18 @@ class MultiHeadAttention(nn.Module):
         return f"d_model={self.d_model}, num_heads={self.num_heads}, d_k={self.d_k}, dropout={self.dropout}"
 
 
-def _torch_parameters(module: nn.MultiheadAttention) -> list[Tensor]:
-    """The same list, out of the packed tensors that PyTorch's layer keeps."""
+def torch_parameters(
+    module: nn.MultiheadAttention, take: Callable[[Tensor], Tensor] = lambda p: p
+) -> list[Tensor]:
+    """The same list, out of the packed tensors that PyTorch's layer keeps; ``take`` before unpacking."""
     if module.in_proj_weight is not None:
-        weights = list(module.in_proj_weight.chunk(3))
+        weights = list(take(module.in_proj_weight).chunk(3))
     else:
-        weights = [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight]
-    biases = [] if module.in_proj_bias is None else [*module.in_proj_bias.chunk(3), module.out_proj.bias]
-    return [*weights, module.out_proj.weight, *biases]
+        weights = [take(p) for p in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)]
+    weights.append(take(module.out_proj.weight))
+    if module.in_proj_bias is None:
+        return weights
+    return [*weights, *take(module.in_proj_bias).chunk(3), take(module.out_proj.bias)]
 
 
 @torch.no_grad()
