@@ -81,7 +81,7 @@ function render({ model, el }) {
       .mha [role=option] { margin: 0 2px 4px 0; padding: 1px 6px; }
       .mha [role=option][aria-selected=true] { border: 2px solid var(--query); padding: 0 5px; font-weight: 600; }
       .mha .strips { overflow-x: auto; margin-top: 8px; } .mha .strips td { text-align: center; min-width: 34px; }`),
-    make("p", {}, "Choose a query token: hover, click, or use the arrow keys. Pick heads to compare them below."),
+    make("p", {}, "Choose a query token: hover, click, or use the arrow keys. Rows are queries, columns are keys. Pick heads to compare them below."),
     list, make("div", { class: "parts" }, ...maps.map((map) => map.whole)), scale(), average, strips);
 
   function choose(row, aloud) {

@@ -61,14 +61,16 @@ function render({ model, el }) {
   plane.append(stem, name, tip);
 
   // The numbers
-  const cells = labels.map((label) => {
+  const several = (numbers) => (numbers.length === 1 ? show(numbers[0]) : `(${numbers.map((x) => show(x)).join(", ")})`);
+  const cells = labels.map((label, i) => {
     const bar = make("div", { class: "bar" });
     const row = [0, 1, 2].map(() => make("td"));
     const head = make("th", { scope: "row" });
     say(head, label);
-    return { bar, row, line: make("tr", {}, head, ...row, make("td", {}, make("div", { class: "track" }, bar))) };
+    const value = make("td", {}, several(values[i]));
+    return { bar, row, line: make("tr", {}, head, value, ...row, make("td", {}, make("div", { class: "track" }, bar))) };
   });
-  const headings = ["key", "query · key", "score", "weight", "weight as a bar"];
+  const headings = ["key", "value", "query · key", "score", "weight", "weight as a bar"];
   const table = make("table", {},
     make("thead", {}, make("tr", {}, ...headings.map((text) => make("th", { scope: "col" }, text)))),
     make("tbody", {}, ...cells.map((cell) => cell.line)));
@@ -119,13 +121,13 @@ function render({ model, el }) {
     });
     numbers.forEach((input, c) => { if (document.activeElement !== input) input.value = now.query[c].toFixed(2); });
     scales.pick(now.scale);
-    say(fetched, `fetched value = (${output.map((x) => show(x)).join(", ")})`);
+    say(fetched, `fetched value = ${several(output)}`);
   }
 
   function tell() {
     const { weights, output } = compute(state());
     const most = weights.indexOf(Math.max(...weights));
-    speak(`${labels[most]} has the largest weight, ${show(weights[most])}. Fetched value ${output.map((x) => show(x)).join(", ")}.`);
+    speak(`${labels[most]} has the largest weight, ${show(weights[most])}. Fetched value ${several(output)}.`);
   }
 
   function move(query, aloud) {
