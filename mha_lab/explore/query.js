@@ -61,7 +61,10 @@ function render({ model, el }) {
   plane.append(stem, name, tip);
 
   // The numbers
-  const several = (numbers) => (numbers.length === 1 ? show(numbers[0]) : `(${numbers.map((x) => show(x)).join(", ")})`);
+  const several = (numbers, digits) => {
+    const texts = numbers.map((x) => show(x, digits ?? (Number.isInteger(x) ? 0 : 2)));
+    return texts.length === 1 ? texts[0] : `(${texts.join(", ")})`;
+  };
   const cells = labels.map((label, i) => {
     const bar = make("div", { class: "bar" });
     const row = [0, 1, 2].map(() => make("td"));
@@ -98,7 +101,8 @@ function render({ model, el }) {
     move(aim(keys, [turn, (turn + 1) % keys.length], state().scale, reach), true);
   } }, "Average two keys");
 
-  root.append(make("div", { class: "parts" }, plane, make("div", {},
+  // A width of its own: with longer numbers the table must not jump below the plane while one drags.
+  root.append(make("div", { class: "parts" }, plane, make("div", { style: "flex: 1 1 430px; min-width: 0; overflow-x: auto" },
     make("p", {}, "Drag the tip of the query, or focus it and use the arrow keys."),
     make("p", {}, "query = (", numbers[0], ", ", numbers[1], ")"),
     make("div", {}, focus, average), scales.group, table, fetched)));
@@ -121,13 +125,13 @@ function render({ model, el }) {
     });
     numbers.forEach((input, c) => { if (document.activeElement !== input) input.value = now.query[c].toFixed(2); });
     scales.pick(now.scale);
-    say(fetched, `fetched value = ${several(output)}`);
+    say(fetched, `fetched value = ${several(output, 2)}`);
   }
 
   function tell() {
     const { weights, output } = compute(state());
     const most = weights.indexOf(Math.max(...weights));
-    speak(`${labels[most]} has the largest weight, ${show(weights[most])}. Fetched value ${several(output)}.`);
+    speak(`${labels[most]} has the largest weight, ${show(weights[most])}. Fetched value ${several(output, 2)}.`);
   }
 
   function move(query, aloud) {

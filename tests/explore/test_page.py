@@ -3,8 +3,10 @@
 import os
 
 import pytest
+import torch
 from axe_playwright_python.sync_playwright import Axe
 
+from mha_lab import explore, toy
 from tests.explore import examples, timing
 from tests.explore.browser import THEMES, needs_chromium, open_chromium, show
 
@@ -48,6 +50,25 @@ def test_the_query_follows_the_pointer(page):
     assert page.locator("tbody tr").first.inner_text().split() == row  # let go: it stays
     assert row[-1] > "0.9"
     assert "key 0 has the largest weight" in page.get_by_role("status").inner_text()
+
+
+@pytest.mark.parametrize("width", [1000, 860, 500])
+def test_nothing_jumps_while_one_drags(browser, width):
+    """Longer numbers must not push the table below the plane, from under the pointer's eye."""
+    values = torch.tensor([[10.5, 1.5], [20.5, 2.5], [30.5, 3.5]])
+    page = show(browser, explore.query(toy.plane_keys(), values))
+    page.set_viewport_size({"width": width, "height": 900})
+    plane = page.locator("svg").bounding_box()
+    places = set()
+    page.mouse.move(plane["x"] + 100, plane["y"] + 100)
+    page.mouse.down()
+    for dx, dy in ((5, 5), (5, 190), (190, 375), (375, 375), (375, 5), (188, 190)):
+        page.mouse.move(plane["x"] + dx, plane["y"] + dy)
+        table = page.locator("table").bounding_box()
+        places.add((round(table["x"]), round(table["y"])))
+    page.mouse.up()
+    assert len(places) == 1
+    page.close()
 
 
 @only("page", ["query"], indirect=True)
