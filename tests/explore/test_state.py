@@ -31,6 +31,28 @@ def test_a_module_is_small_has_one_import_and_asks_for_nothing(name):
     assert whole.count("export default") == 1
 
 
+COLAB = """
+import sys, types, torch
+calls = []
+output = types.ModuleType("google.colab.output")
+output.enable_custom_widget_manager = lambda: calls.append("enabled")
+output._widgets = types.SimpleNamespace(_installed_url="where-colab-has-its-manager")
+sys.modules["google.colab.output"] = output
+from mha_lab import explore
+_, metadata = explore.split(3, 2, 3)._repr_mimebundle_()
+explore.mask(torch.zeros(3, 3))
+manager = metadata["application/vnd.jupyter.widget-view+json"]["colab"]["custom_widget_manager"]["url"]
+print(calls, manager, sorted(metadata))
+"""
+
+
+def test_on_colab_the_widget_manager_is_switched_on_once():
+    """By anywidget, so a chapter needs no line for it; Colab's own module is a stand-in here."""
+    done = subprocess.run([sys.executable, "-c", COLAB], capture_output=True, text=True, check=True)
+    kinds = ["application/vnd.jupyter.widget-view+json", "image/png"]
+    assert done.stdout.strip() == f"['enabled'] where-colab-has-its-manager {kinds}"
+
+
 @pytest.mark.parametrize("name", examples.ALL)
 def test_the_repr_is_the_same_on_every_run_and_the_picture_is_described(name):
     data, metadata = examples.ALL[name]()._repr_mimebundle_()

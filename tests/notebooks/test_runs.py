@@ -70,6 +70,19 @@ def test_a_fresh_run_without_network_in_an_empty_folder_shows_the_same(name, no_
     assert list(folder.iterdir()) == []
 
 
+TRAINING = [name for name in NAMES if any("MHA_LAB_QUICK" in cell.source for cell in code_cells(read(name)))]
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_quick_run_reaches_the_end_and_judges_nothing(name, monkeypatch, tmp_path):
+    """In addition to the full run above: fewer steps, the same cells."""
+    monkeypatch.setenv("MHA_LAB_QUICK", "1")
+    notebook = read(name)
+    execute(notebook, tmp_path)
+    assert any("quick run: not judged" in text for text in output_texts(notebook))
+    assert not any("quick run" in text for text in output_texts(read(name)))
+
+
 def run_cell(source, tmp_path):
     """The outputs of one cell in a fresh kernel."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
