@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from mha_lab import plot, scaled_dot_product_attention, split_heads, toy
+from tools.diagrams import layer_shapes
 
 FOLDER = Path(__file__).parents[1] / "figures"
 
@@ -32,7 +33,11 @@ def memory_map() -> Figure:
     return plot.memory_map(n=3, num_heads=2, d_k=2)[0].figure
 
 
-FIGURES: dict[str, Callable[[], Figure]] = {"two_heads": two_heads, "memory_map": memory_map}
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "two_heads": two_heads,
+    "memory_map": memory_map,
+    "layer_shapes": layer_shapes,
+}
 
 
 def draw(folder: Path) -> list[Path]:
