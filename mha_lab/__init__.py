@@ -19,15 +19,28 @@ from mha_lab.masks import (
     padding_mask,
 )
 from mha_lab.multihead import MultiHeadAttention, SingleHeadAttention
+from mha_lab.positions import (
+    AlibiScore,
+    RotaryScore,
+    alibi_bias,
+    alibi_slopes,
+    apply_rotary,
+    sinusoidal_positions,
+)
 from mha_lab.scores import AdditiveScore, RelativePositionBias
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AdditiveScore",
+    "AlibiScore",
     "MultiHeadAttention",
     "RelativePositionBias",
+    "RotaryScore",
     "SingleHeadAttention",
+    "alibi_bias",
+    "alibi_slopes",
+    "apply_rotary",
     "causal_mask",
     "explore",
     "mask_from_additive",
@@ -40,6 +53,7 @@ __all__ = [
     "plot",
     "scaled_dot_product_attention",
     "scaled_dot_product_scores",
+    "sinusoidal_positions",
     "split_heads",
     "toy",
 ]

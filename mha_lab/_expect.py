@@ -33,7 +33,7 @@ def whole_number(name: str, value: object, *, at_least: int = 1) -> int:
     return value
 
 
-def real_number(name: str, value: object) -> float:
+def real_number(name: str, value: object) -> int | float:
     """``value`` if it is a finite Python number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         hint = "Call .item() on a tensor of one element." if isinstance(value, Tensor) else ""
@@ -43,7 +43,7 @@ def real_number(name: str, value: object) -> float:
     return value
 
 
-def probability(name: str, value: object) -> float:
+def probability(name: str, value: object) -> int | float:
     """``value`` if it can be the probability of dropping a weight: at least 0 and below 1."""
     if not 0.0 <= real_number(name, value) < 1.0:
         fail(ValueError, name, "a probability p with 0 <= p < 1", value)

@@ -1,0 +1,289 @@
+"""Ways to tell attention the order of its tokens: positions that are added, distances, rotations.
+
+``sinusoidal_positions`` is added to the embeddings. ``AlibiScore`` and ``RotaryScore`` change the
+scores: they are what ``MultiHeadAttention(score=...)`` takes, like ``RelativePositionBias`` in
+``mha_lab.scores``. In all of them the last query sits on the last key, as in ``causal_mask``.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int, Real
+from torch import Tensor, nn
+
+from mha_lab import _expect as expect
+from mha_lab.attention import scaled_dot_product_scores
+
+
+def sinusoidal_positions(
+    n: int,
+    d_model: int,
+    *,
+    base: int | float = 10000.0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "n d_model"]:
+    """A fixed vector for each position, to be added to the embeddings.
+
+    ``P[m, 2i] = sin(m * theta_i)`` and ``P[m, 2i + 1] = cos(m * theta_i)`` with
+    ``theta_i = base ** (-2i / d_model)``: each pair of columns is a hand of a clock, the first the
+    fastest.
+
+    Args:
+        n: how many positions, counted from 0.
+        d_model: the width of the embeddings, an even number.
+        base: the slowest clock's period is nearly ``2 * pi * base`` positions.
+        dtype, device: of the result; it is computed in ``float64``.
+
+    Returns:
+        ``(n, d_model)``.
+
+    Raises:
+        TypeError: a size is not an int, ``base`` is no number.
+        ValueError: a size below 1, an odd ``d_model``, a ``base`` that is not above 0.
+
+    Source: Vaswani et al. 2017, section 3.5.
+
+    >>> sinusoidal_positions(3, 4)[0]
+    tensor([0., 1., 0., 1.])
+    """
+    expect.whole_number("n", n)
+    _even("d_model", expect.whole_number("d_model", d_model))
+    angle = torch.arange(n, dtype=torch.float64)[:, None] * _frequencies(d_model, base, torch.float64)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(device=device, dtype=dtype)
+
+
+def apply_rotary(
+    x: Float[Tensor, "*batch n d"],
+    positions: Real[Tensor, "*#batch n"] | None = None,
+    *,
+    base: int | float = 10000.0,
+    layout: Literal["pairs", "halves"] = "pairs",
+) -> Float[Tensor, "*batch n d"]:
+    """Turn each pair of numbers of ``x`` in its plane, by an angle that grows with the position.
+
+    Pair ``i`` of token ``m``, ``(a, b)``, becomes ``(a cos t - b sin t, a sin t + b cos t)`` with
+    ``t = positions[m] * theta_i`` and ``theta_i = base ** (-2i / d)``. Lengths stay; the dot product
+    of a turned query and a turned key depends on their positions through the difference only.
+
+    Args:
+        x: queries or keys of each head, ``(..., n, d)``, with an even width ``d``; never values.
+        positions: ``(n,)``, or with leading axes that broadcast to those of ``x``; ``None`` means
+            0 to ``n - 1``.
+        base: the larger, the slower the last pairs turn.
+        layout: which numbers form pair ``i``: ``"pairs"`` takes the neighbours ``2i`` and ``2i + 1``
+            (as in the paper and GPT-J), ``"halves"`` takes ``i`` and ``i + d / 2`` (as in GPT-NeoX and
+            LLaMA). Weights trained with one give other scores with the other.
+
+    Returns:
+        as ``x``.
+
+    Raises:
+        TypeError: ``x`` is no floating-point tensor, ``positions`` no tensor of numbers.
+        ValueError: a rank below 2, an odd width, positions of another length, another device or
+            leading axes that do not broadcast, an unknown layout, a ``base`` that is not above 0.
+
+    Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding",
+    sections 3.2 and 3.4.2.
+
+    >>> apply_rotary(torch.ones(2, 5, 6)).shape
+    torch.Size([2, 5, 6])
+    """
+    expect.tensor("x", x, "(..., n, d)", min_rank=2)
+    expect.floating("x", x)
+    expect.sequence("x", x)
+    n, d = x.shape[-2:]
+    _even("x", d, f"a last axis of even width, from shape {expect.shape(x.shape)}")
+    if layout not in ("pairs", "halves"):
+        expect.fail(ValueError, "layout", "'pairs' or 'halves'", repr(layout))
+    if positions is None:
+        positions = torch.arange(n, device=x.device)
+    _check_positions(positions, x)
+    precise = torch.promote_types(x.dtype, torch.float32)  # bfloat16 knows no position 257
+    angle = positions[..., None].to(precise) * _frequencies(d, base, precise, x.device)
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    a, b = x.unflatten(-1, (d // 2, 2)).unbind(-1) if layout == "pairs" else x.chunk(2, dim=-1)
+    turned = a * cos - b * sin, a * sin + b * cos
+    return torch.stack(turned, dim=-1).flatten(-2) if layout == "pairs" else torch.cat(turned, dim=-1)
+
+
+class RotaryScore(nn.Module):
+    """Scaled dot product of queries and keys that ``apply_rotary`` has turned; no parameters.
+
+    ``scores[i, j] = R(i) query[i] · R(j) key[j] / sqrt(d_k)``, where ``R(m)`` turns by position ``m``.
+    Keys stand at 0 to ``n_k - 1``, queries at the last ``n_q`` of these positions.
+
+    Args:
+        base, layout: as in ``apply_rotary``.
+
+    Raises:
+        TypeError: an input is no floating-point tensor, or dtypes differ.
+        ValueError: an odd width, an unknown layout, a ``base`` that is not above 0.
+
+    Source: Su et al. 2021, section 3.2.2.
+
+    >>> RotaryScore()(torch.ones(2, 3, 5, 4), torch.ones(2, 3, 7, 4)).shape
+    torch.Size([2, 3, 5, 7])
+    """
+
+    def __init__(self, *, base: int | float = 10000.0, layout: Literal["pairs", "halves"] = "pairs") -> None:
+        super().__init__()
+        self.base, self.layout = base, layout
+        apply_rotary(torch.ones(1, 2), base=base, layout=layout)  # a wrong one fails here already
+
+    def forward(
+        self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
+    ) -> Float[Tensor, "*batch n_q n_k"]:
+        """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
+        expect.query_and_key(query, key)
+        n_q, n_k = query.shape[-2], key.shape[-2]
+        at = torch.arange(n_k - n_q, n_k, device=query.device)
+        query = apply_rotary(query, at, base=self.base, layout=self.layout)
+        return scaled_dot_product_scores(query, apply_rotary(key, base=self.base, layout=self.layout))
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` shows."""
+        return f"base={self.base}, layout={self.layout!r}"
+
+
+def alibi_slopes(
+    num_heads: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+) -> Float[Tensor, " num_heads"]:
+    """How fast each head's scores fall with the distance: ``2 ** (-8h / num_heads)``, ``h = 1, 2, ...``
+
+    That is for a power of two. Otherwise the slopes for the next smaller power ``p`` come first, then
+    the first, third, fifth, ... of the slopes for ``2p``.
+
+    Args:
+        num_heads: how many heads.
+        dtype, device: of the result.
+
+    Returns:
+        ``(num_heads,)``, between 0 and 1.
+
+    Raises:
+        TypeError: ``num_heads`` is not an int.
+        ValueError: it is below 1.
+
+    Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases Enables Input
+    Length Extrapolation", section 3; for other numbers of heads, the code that its authors published.
+
+    >>> alibi_slopes(3)
+    tensor([0.0625, 0.0039, 0.2500])
+    """
+    power = 2 ** (expect.whole_number("num_heads", num_heads).bit_length() - 1)
+    exponents = [8 * h / power for h in range(1, power + 1)]
+    exponents += [8 * h / (2 * power) for h in range(1, 2 * (num_heads - power), 2)]
+    return torch.tensor([2.0**-e for e in exponents], dtype=dtype, device=device)
+
+
+def alibi_bias(
+    num_heads: int,
+    n_query: int,
+    n_key: int | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, "num_heads n_query n_key"]:
+    """What ALiBi adds to the scores: ``bias[h, i, j] = -slope[h] * |j - i - (n_key - n_query)|``.
+
+    The last query sits on the last key. The paper has a causal mask; keys after the query, which it
+    hides, fall with the distance in the same way here.
+
+    Args:
+        num_heads: how many heads, see ``alibi_slopes``.
+        n_query: number of queries.
+        n_key: number of keys; ``None`` means ``n_query``.
+        dtype, device: of the result.
+
+    Returns:
+        ``(num_heads, n_query, n_key)``, 0 at a query's own position, below 0 elsewhere.
+
+    Raises:
+        TypeError: a size is not an int.
+        ValueError: a size below 1.
+
+    Source: Press et al. 2022, section 3.
+
+    >>> alibi_bias(2, 3)[0, 2]
+    tensor([-0.1250, -0.0625, -0.0000])
+    """
+    slopes = alibi_slopes(num_heads, dtype=dtype, device=device)
+    expect.whole_number("n_query", n_query)
+    n_key = n_query if n_key is None else expect.whole_number("n_key", n_key)
+    return -slopes[:, None, None] * _distance(n_query, n_key, device).abs()
+
+
+class AlibiScore(nn.Module):
+    """Scaled dot product minus a fixed slope times the distance; no parameters.
+
+    ``scores[h, i, j] = query[h, i] · key[h, j] / sqrt(d_k) + bias[h, i, j]`` with ``alibi_bias``.
+
+    Args:
+        num_heads: how many heads the scores have.
+
+    Raises:
+        TypeError: ``num_heads`` is not an int; an input is no floating-point tensor, or dtypes differ.
+        ValueError: ``num_heads`` is below 1; inputs that do not have ``num_heads`` heads.
+
+    Source: Press et al. 2022, section 3.
+
+    >>> AlibiScore(num_heads=3)(torch.ones(2, 3, 5, 4), torch.ones(2, 3, 7, 4)).shape
+    torch.Size([2, 3, 5, 7])
+    """
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = expect.whole_number("num_heads", num_heads)
+
+    def forward(
+        self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch heads n_k d_k"]
+    ) -> Float[Tensor, "*batch heads n_q n_k"]:
+        """``(..., num_heads, n_q, d_k)`` and ``(..., num_heads, n_k, d_k)`` to scores."""
+        scores = scaled_dot_product_scores(query, key)
+        for name, x in (("query", query), ("key", key)):
+            if x.ndim < 3 or x.shape[-3] != self.num_heads:
+                expected = f"shape (..., num_heads = {self.num_heads}, n, d_k)"
+                expect.fail(ValueError, name, expected, expect.shape(x.shape), "Was it split into heads?")
+        n_q, n_k = scores.shape[-2:]
+        return scores + alibi_bias(self.num_heads, n_q, n_k, dtype=scores.dtype, device=scores.device)
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` shows."""
+        return f"num_heads={self.num_heads}"
+
+
+def _frequencies(
+    width: int, base: int | float, dtype: torch.dtype, device: torch.device | None = None
+) -> Float[Tensor, " pairs"]:
+    """``theta_i = base ** (-2i / width)``, by how much pair ``i`` turns from one position to the next."""
+    base = expect.real_number("base", float(base) if type(base) is int else base)
+    if base <= 0:
+        expect.fail(ValueError, "base", "a number above 0", base)
+    return base ** (torch.arange(0, width, 2, dtype=dtype, device=device) / -width)
+
+
+def _distance(n_query: int, n_key: int, device: torch.device | str | None) -> Int[Tensor, "n_query n_key"]:
+    """Key's position minus query's position, ``(n_query, n_key)``."""
+    at = torch.arange(n_key - n_query, n_key, device=device)
+    return torch.arange(n_key, device=device) - at[:, None]
+
+
+def _even(name: str, width: int, expected: str = "an even number") -> None:
+    """Two numbers make a pair."""
+    if width == 0 or width % 2:
+        expect.fail(ValueError, name, expected, width, "Positions turn pairs of numbers.")
+
+
+def _check_positions(positions: object, x: Tensor) -> None:
+    """A number for each token of ``x``."""
+    n = x.shape[-2]
+    expect.tensor("positions", positions, "(n,) or (..., n)", min_rank=1, max_rank=x.ndim - 1)
+    if positions.dtype == torch.bool or positions.is_complex():
+        expect.fail(TypeError, "positions", "whole or floating-point numbers", positions.dtype)
+    if positions.device != x.device:
+        hint = "Did you mean positions.to(x.device)?"
+        expect.fail(ValueError, "positions", f"the device of x, {x.device}", positions.device, hint)
+    if positions.shape[-1] != n:
+        expect.fail(ValueError, "positions", f"one for each of n = {n} tokens", expect.shape(positions.shape))
+    expect.leading(x=x, positions=positions[..., None])
