@@ -112,7 +112,7 @@ def _describe_row(weights: np.ndarray, hidden: np.ndarray, labels: list[str]) ->
     low, high = weights[visible].min(), weights[visible].max()
     if len(visible) > 1 and high - low < 0.005:
         return f"{high:.2f} everywhere"
-    largest = sorted(visible, key=lambda j: -weights[j])[:3]
+    largest = sorted(visible, key=lambda j: -round(float(weights[j]), 2))[:3]  # a tie goes to the first
     told = [j for j in largest if weights[j] >= max(0.15, high / 5)] or largest[:1]
     return ", ".join(f"{labels[j]} {weights[j]:.2f}" for j in told)
 

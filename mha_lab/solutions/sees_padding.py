@@ -107,12 +107,12 @@ EXERCISE = Exercise(
     accepts=_accepts,
     mistakes={
         "misses-padding": Mistake(
-            "Your test calls an attention clean that sees padding. Does it try every padded place, and often?",
+            "Your test calls an attention clean that sees padding. Does it try every padded place, often?",
             STEP,
             (),
         ),
         "false-alarm": Mistake(
-            "Your test accuses an attention that is in order. Outputs of padded tokens may follow the padding.",
+            "Your test accuses an attention in order. Outputs of padded tokens may follow the padding.",
             STEP,
             (),
         ),
