@@ -2,7 +2,9 @@
 
 One mask convention holds throughout: boolean, ``True`` = may attend, broadcastable to
 ``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier;
-``mha_lab.plot`` and ``mha_lab.explore`` bring matplotlib and widgets when they are first used.
+``mha_lab.plot`` and ``mha_lab.explore`` bring matplotlib and widgets when they are first used. What chapters
+06 to 10 build is in modules of its own: ``variants``, ``lookups``, ``blocked``, ``cost``, ``positions``, ``stories``,
+``language_model``, ``pretrained``.
 """
 
 from importlib import import_module
@@ -19,28 +21,15 @@ from mha_lab.masks import (
     padding_mask,
 )
 from mha_lab.multihead import MultiHeadAttention, SingleHeadAttention
-from mha_lab.positions import (
-    AlibiScore,
-    RotaryScore,
-    alibi_bias,
-    alibi_slopes,
-    apply_rotary,
-    sinusoidal_positions,
-)
 from mha_lab.scores import AdditiveScore, RelativePositionBias
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AdditiveScore",
-    "AlibiScore",
     "MultiHeadAttention",
     "RelativePositionBias",
-    "RotaryScore",
     "SingleHeadAttention",
-    "alibi_bias",
-    "alibi_slopes",
-    "apply_rotary",
     "causal_mask",
     "explore",
     "mask_from_additive",
@@ -53,7 +42,6 @@ __all__ = [
     "plot",
     "scaled_dot_product_attention",
     "scaled_dot_product_scores",
-    "sinusoidal_positions",
     "split_heads",
     "toy",
 ]

@@ -106,8 +106,8 @@ class MultiHeadAttention(nn.Module):
         dropout: the probability of dropping a weight, in training only.
         score: a callable ``(query, key) -> scores`` on tensors split into heads,
             ``(batch, num_heads, n, d_k)``, used in place of the scaled dot product; a module is
-            registered and trained along: ``AdditiveScore``, ``RelativePositionBias``,
-            ``AlibiScore``, ``RotaryScore``.
+            registered and trained along: ``AdditiveScore``, ``RelativePositionBias``, or
+            ``AlibiScore`` and ``RotaryScore`` of ``mha_lab.positions``.
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
 
