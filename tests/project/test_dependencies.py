@@ -163,13 +163,15 @@ def import_names(listed):
 BROUGHT = {
     "jupyter_client": "ipykernel", "IPython": "ipykernel", "PIL": "matplotlib",
     "nbconvert": "nbgrader", "traitlets": "nbgrader",
+    "huggingface_hub": "transformers", "tokenizers": "transformers",
 }  # fmt: skip
 
 
 def test_the_package_imports_the_core_and_what_a_kernel_always_has():
     in_class = imported("mha_lab/classroom")
     always = {"IPython", "traitlets"}  # with a kernel, and with anywidget
-    assert imported("mha_lab") - in_class - always <= import_names(CORE)
+    optional = {"transformers", "huggingface_hub"}  # the extra "pretrained", imported when it is needed
+    assert imported("mha_lab") - in_class - always - optional <= import_names(CORE)
     assert {BROUGHT.get(name, name) for name in in_class} <= import_names(CORE | EXTRAS)
 
 
