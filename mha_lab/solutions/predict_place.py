@@ -4,7 +4,7 @@ from mha_lab.check.exercise import Exercise, Mistake
 
 
 def predict_place(token, column, n, num_heads, d_k):
-    """The index ``(head, row, column)`` where ``split_heads`` puts ``x[token, column]``."""
+    """The index ``(head, row, place)`` where ``split_heads`` puts ``x[token, column]``."""
     return column // d_k, token, column % d_k
 
 
