@@ -88,7 +88,7 @@ EXERCISE = Exercise(
             (lambda w: _line(w).clone(),),
         ),
         "argmax": Mistake(
-            "Your function counts the rows where the token before has most weight; average the weight itself.",
+            "Your function counts rows where the token before has most weight; average the weight itself.",
             STEP,
             (_share,),
         ),
