@@ -40,6 +40,9 @@ test-unchecked: setup ## wrong arguments and export, where the jaxtyping checker
 	@echo "== wrong arguments, export"
 	@$(PY) -m pytest -q -m unchecked tests
 
+# Tests and stored outputs are the same with and without a network: nothing of a gigabyte is loaded.
+test-package test-notebooks repeat-notebooks notebooks bench: export HF_HUB_OFFLINE := 1
+
 .PHONY: test-package
 test-package: setup ## all other tests, with every shape in every signature checked
 	@echo "== package, tools and notebooks' structure, shapes checked"

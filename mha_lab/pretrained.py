@@ -1,7 +1,7 @@
 """Attention layers that others have trained, as ``MultiHeadAttention``: BERT's and GPT-2's.
 
-Needs the optional ``transformers``: ``pip install "mha-lab[pretrained]"``. It is imported when it is
-needed, not before.
+Needs the optional ``transformers`` (the extra ``pretrained``). It is imported when it is needed, not
+before.
 """
 
 import contextlib
@@ -150,11 +150,11 @@ def _load(name: str) -> tuple[nn.Module, Any]:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         import transformers
-        from huggingface_hub.constants import ENDPOINT
+        from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
     except ImportError as error:
-        raise Unavailable('no transformers here: pip install "mha-lab[pretrained]"') from error
+        raise Unavailable("no transformers here: pip install transformers") from error
     for local in (True, False):
-        if not local and not _answers(ENDPOINT):
+        if not local and (HF_HUB_OFFLINE or not _answers(ENDPOINT)):
             raise Unavailable(f"{name} was never downloaded here, and the network does not answer")
         with _quiet():
             try:

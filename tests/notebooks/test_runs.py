@@ -115,6 +115,13 @@ def test_these_are_the_flags_of_make_test():
     assert "-p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120\n" in makefile
 
 
+def test_no_check_loads_published_weights():
+    """On a machine with a network, chapter 10 would fetch a gigabyte in a test."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^(.*): export HF_HUB_OFFLINE := 1$", makefile, re.MULTILINE)
+    assert {"test-package", "test-notebooks", "notebooks"} <= set(line.split())
+
+
 def change_digit(text):
     """The last digit of a text, one up."""
     position = [match.start() for match in re.finditer(r"\d", text)][-1]
