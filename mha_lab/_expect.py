@@ -190,6 +190,23 @@ def query_and_key(query: object, key: object) -> tuple[int, ...]:
     return leading(query=query, key=key)
 
 
+def query_key_and_value(
+    query: object, key: object, value: object, mask: object
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The leading axes of the scores and of the output, if the inputs of an attention fit together."""
+    batch = query_and_key(query, key)
+    tensor("value", value, "(..., n_k, d_v)", min_rank=2)
+    floating("value", value)
+    same_kind(query=query, value=value)
+    if value.shape[-2] != key.shape[-2]:
+        expected = f"one row for each key, (..., {key.shape[-2]}, d_v)"
+        fail(ValueError, "value", expected, shape(value.shape), "Do key and value come from one sequence?")
+    batch_out = leading(query=query, key=key, value=value)
+    if mask is not None:
+        mask_for(mask, (*batch, query.shape[-2], key.shape[-2]), query.device)
+    return batch, batch_out
+
+
 def mask_for(mask: object, target: Sequence[int], device: torch.device) -> None:
     """``mask`` is boolean, on ``device``, and broadcasts to the scores' shape ``target``."""
     axes = {2: "(query, key)", 3: "(batch, query, key)", 4: "(batch, heads, query, key)"}.get(

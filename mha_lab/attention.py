@@ -126,22 +126,7 @@ def scaled_dot_product_attention(
     >>> output.shape, weights.shape
     (torch.Size([5, 2]), torch.Size([5, 3]))
     """
-    batch = expect.query_and_key(query, key)
-    expect.tensor("value", value, "(..., n_k, d_v)", min_rank=2)
-    expect.floating("value", value)
-    expect.same_kind(query=query, value=value)
-    if value.shape[-2] != key.shape[-2]:
-        expected = f"one row for each key, (..., {key.shape[-2]}, d_v)"
-        expect.fail(
-            ValueError,
-            "value",
-            expected,
-            expect.shape(value.shape),
-            "Do key and value come from one sequence?",
-        )
-    expect.leading(query=query, key=key, value=value)
-    if mask is not None:
-        expect.mask_for(mask, (*batch, query.shape[-2], key.shape[-2]), query.device)
+    expect.query_key_and_value(query, key, value, mask)
     expect.probability("dropout_p", dropout_p)
     if dropout_p == 0.0 and _needs_no_graph(query, key, value):
         return _attend_in_blocks(query, key, value, mask, scale)

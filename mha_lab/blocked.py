@@ -61,17 +61,8 @@ def blocked_attention(
     >>> blocked_attention(torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2), block=2).shape
     torch.Size([5, 2])
     """
-    batch = expect.query_and_key(query, key)
-    expect.tensor("value", value, "(..., n_k, d_v)", min_rank=2)
-    expect.floating("value", value)
-    expect.same_kind(query=query, value=value)
-    if value.shape[-2] != key.shape[-2]:
-        expected = f"one row for each key, (..., {key.shape[-2]}, d_v)"
-        hint = "Do key and value come from one sequence?"
-        expect.fail(ValueError, "value", expected, expect.shape(value.shape), hint)
-    batch_out = expect.leading(query=query, key=key, value=value)
+    batch, batch_out = expect.query_key_and_value(query, key, value, mask)
     if mask is not None:
-        expect.mask_for(mask, (*batch, query.shape[-2], key.shape[-2]), query.device)
         mask = mask.expand(*batch, query.shape[-2], key.shape[-2])
     expect.whole_number("block", block)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else expect.real_number("scale", scale)
