@@ -7,7 +7,17 @@ from mha_lab.check.exercise import Exercise, Mistake
 
 def mend_online_softmax(scores, value):
     """``(n_q, n_k)`` and ``(n_k, d_v)`` to the output ``(n_q, d_v)``, key by key."""
-    return _pass(scores, value, lambda total, correction, weight: total * correction + weight)
+    highest = torch.full_like(scores[:, :1], -torch.inf)
+    total = torch.zeros_like(highest)
+    output = scores.new_zeros(scores.shape[0], value.shape[1])
+    for j in range(scores.shape[1]):
+        score = scores[:, j : j + 1]
+        raised = torch.maximum(highest, score)
+        correction, weight = torch.exp(highest - raised), torch.exp(score - raised)
+        total = total * correction + weight
+        output = output * correction + weight * value[j]
+        highest = raised
+    return output / total
 
 
 def _carry(total, correction, weight):
