@@ -11,6 +11,7 @@ function without ``_data`` draws it. A picture also carries its own description 
 the same numbers, for readers who cannot see it: ``show`` stores it beside the picture.
 """
 
+import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -394,6 +395,9 @@ def memory_map(
 def show(drawn: Axes | Figure | np.ndarray, alt: str | None = None) -> None:
     """Show a picture under a cell, once, with a text for those who cannot see it.
 
+    The text is stored beside the picture as what stands for it, so that a comparison of stored outputs, which
+    skips pixels, compares the drawn numbers.
+
     Args:
         drawn: what a function of this module returned, or a figure.
         alt: what the picture shows, in words; ``None`` takes the descriptions that this module's
@@ -407,9 +411,11 @@ def show(drawn: Axes | Figure | np.ndarray, alt: str | None = None) -> None:
         alt = " ".join(ax.get_label() for ax in figure.axes if ax.get_label() not in ("", "<colorbar>"))
     if not alt.strip():
         expect.fail(ValueError, "alt", "what the picture shows, in words", "nothing")
+    from IPython.core.pylabtools import print_figure
     from IPython.display import display
 
-    display(figure, metadata={"image/png": {"alt": alt}})
+    picture = base64.b64encode(print_figure(figure)).decode()
+    display({"image/png": picture, "text/plain": alt}, metadata={"image/png": {"alt": alt}}, raw=True)
     plt.close(figure)
 
 

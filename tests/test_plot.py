@@ -1,5 +1,6 @@
 """The pictures: what they show, read as numbers, labels and scale, never as pixels."""
 
+import base64
 import itertools
 
 import matplotlib.pyplot as plt
@@ -215,19 +216,22 @@ def test_the_description_of_special_rows(weights, mask, said):
 @pytest.fixture
 def displayed(monkeypatch):
     shown = []
-    monkeypatch.setattr("IPython.display.display", lambda figure, metadata: shown.append((figure, metadata)))
+    monkeypatch.setattr(
+        "IPython.display.display", lambda data, metadata, raw: shown.append((data, metadata, raw))
+    )
     return shown
 
 
 def test_show_stores_the_description_and_closes_the_figure(displayed):
     ax = plot.attention_heatmap(WEIGHTS, ["dog", "saw"], ["a", "dog", "cat"])
     plot.show(ax)
-    [(figure, metadata)] = displayed
-    assert figure is ax.figure
-    assert metadata["image/png"]["alt"] == plot.describe(
-        plot.heatmap_data(WEIGHTS, ["dog", "saw"], ["a", "dog", "cat"])
-    )
-    assert not plt.fignum_exists(figure.number)
+    [(data, metadata, raw)] = displayed
+    described = plot.describe(plot.heatmap_data(WEIGHTS, ["dog", "saw"], ["a", "dog", "cat"]))
+    assert metadata == {"image/png": {"alt": described}}
+    assert data["text/plain"] == described
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert raw
+    assert not plt.fignum_exists(ax.figure.number)
 
 
 def test_show_takes_a_figure_an_array_of_axes_and_a_text(displayed):
@@ -235,7 +239,7 @@ def test_show_takes_a_figure_an_array_of_axes_and_a_text(displayed):
     plot.show(axes)
     fig, _ = plt.subplots()
     plot.show(fig, "a line that rises")
-    texts = [metadata["image/png"]["alt"] for _, metadata in displayed]
+    texts = [metadata["image/png"]["alt"] for _, metadata, _ in displayed]
     assert texts[0].startswith("head 0: heatmap")
     assert "head 1: heatmap" in texts[0]
     assert "colorbar" not in texts[0]

@@ -9,7 +9,7 @@ import torch
 
 from mha_lab import MultiHeadAttention, causal_mask, padding_mask, pretrained
 from mha_lab.pretrained import Unavailable, from_bert, from_gpt2
-from tests.notebooks.test_runs import NO_NETWORK
+from tests.no_network import refusing
 
 transformers = pytest.importorskip("transformers")
 
@@ -167,11 +167,10 @@ for name in ("bert-base-uncased", "gpt2"):
 
 
 def test_without_a_network_it_says_so_soon_and_quietly(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(NO_NETWORK, encoding="utf-8")
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE],
-        env={"PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path / "nothing"), "PATH": ""},
+        env={"PYTHONPATH": refusing(tmp_path / "path"), "HF_HOME": str(tmp_path / "nothing"), "PATH": ""},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert time.perf_counter() - start < 60

@@ -5,6 +5,7 @@ The files hold no date and no version, so drawing twice on one machine gives the
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,7 +16,9 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from mha_lab import plot, scaled_dot_product_attention, split_heads, toy
-from tools.diagrams import layer_shapes
+from mha_lab.diagrams import layer_shapes
+from tools.architecture import architecture
+from tools.badges import badge
 
 FOLDER = Path(__file__).parents[1] / "figures"
 
@@ -37,6 +40,11 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "two_heads": two_heads,
     "memory_map": memory_map,
     "layer_shapes": layer_shapes,
+    "architecture": architecture,
+    "open_in_colab": partial(badge, "Open in Colab"),
+    "open_in_binder": partial(badge, "Open in Binder"),
+    "open_in_codespaces": partial(badge, "Open in Codespaces"),
+    "open_in_vs_code": partial(badge, "Open in VS Code"),
 }
 
 

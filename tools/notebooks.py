@@ -34,23 +34,34 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 KEPT_CELL_METADATA = {"tags", "jupyter"}
 
 
-class ThisPython(KernelSpecManager):
+class OnePython(KernelSpecManager):
     """Whatever kernel is asked for, it is this interpreter: no kernel that a user installed."""
+
+    interpreter = sys.executable
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         spec = get_kernel_dict(extra_arguments=["--log-level=ERROR"])
+        spec["argv"][0] = self.interpreter
         return KernelSpec(resource_dir="", **spec)
 
 
-def execute(notebook: NotebookNode, folder: Path) -> None:
-    """Run all cells in one fresh kernel with ``folder`` as its working folder."""
+def execute(
+    notebook: NotebookNode,
+    folder: Path,
+    python: str = sys.executable,
+    variables: dict[str, str] | None = None,
+) -> None:
+    """Run all cells in one fresh kernel of ``python``, in ``folder``, with more environment ``variables``."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    manager = AsyncKernelManager(kernel_spec_manager=ThisPython())
+    specs = OnePython()
+    specs.interpreter = python
+    manager = AsyncKernelManager(kernel_spec_manager=specs)
     client = NotebookClient(notebook, km=manager, timeout=120, resources={"metadata": {"path": str(folder)}})
     # A backend chosen in the shell would keep the pictures out of the notebook.
     env = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
+    env |= variables or {}
     client.execute(cleanup_kc=True, env=env)
 
 

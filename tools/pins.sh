@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "${PYTHON:-python3}" -m venv "$folder/venv"
-"$folder/venv/bin/python" -m pip install "torch==$TORCH" --editable '.[lab,dev,class,browser,pretrained]'
+"$folder/venv/bin/python" -m pip install "torch==$TORCH" --editable '.[lab,dev,class,browser,pretrained,project,site]'
 {
     echo "# What the stored outputs were made with. Written by \`make pins\`; do not edit by hand."
     echo "# Both install routes with pip use it: -c constraints.txt. It pins nothing that is not installed."

@@ -3,10 +3,12 @@
 # nothing when .venv is up to date. Each thing that can be wrong gets one line.
 #   PYTHON=...    use this Python        VENV=...    put the environment there
 #   NEED_MB=...   free space to ask for (3000)
+#   CONSTRAINTS=...    other versions than the pins
 set -u
 
 VENV=${VENV:-.venv}
 NEED_MB=${NEED_MB:-3000}
+CONSTRAINTS=${CONSTRAINTS:-constraints.txt}
 STAMP=$VENV/.ready
 
 stop() { printf 'make: %s\n' "$1" >&2; exit 1; }
@@ -34,7 +36,7 @@ find_python() {
 
 # A stamp that is newer than what it was made from, and a Python that still runs: nothing to do.
 if [ -f "$STAMP" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
-    newer=$(find pyproject.toml constraints.txt tools/setup.sh -newer "$STAMP" 2>/dev/null)
+    newer=$(find pyproject.toml "$CONSTRAINTS" tools/setup.sh -newer "$STAMP" 2>/dev/null)
     [ -z "$newer" ] && exit 0
 fi
 rm -f "$STAMP"
@@ -58,13 +60,13 @@ if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
     }
 fi
 
-echo "[2/2] installing the packages of pyproject.toml at the pins of constraints.txt (a few minutes the first time)"
+echo "[2/2] installing the packages of pyproject.toml at the versions of $CONSTRAINTS (a few minutes the first time)"
 # pip's standard output stays on the terminal, with its progress bars; what it complains about is
 # read here, so that a full disk gets one line and not a traceback.
 exec 3>&1
 complaints=$(
     PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install \
-        --editable '.[lab,dev,class,browser,pretrained]' --constraint constraints.txt 2>&1 >&3 || echo "pip failed"
+        --editable '.[lab,dev,class,browser,pretrained,project,site]' --constraint "$CONSTRAINTS" 2>&1 >&3 || echo "pip failed"
 )
 exec 3>&-
 case $complaints in

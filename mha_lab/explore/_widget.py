@@ -9,12 +9,15 @@ from typing import Any
 
 import anywidget
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from mha_lab import _expect as expect
 
 HERE = Path(__file__).parent
+START = "application/vnd.mha-lab.explorable+json"  # what a page without a kernel starts from
+DIGITS = 6  # of the numbers in it: what the eye sees, and the same on every machine
 
 
 def module(name: str) -> str:
@@ -46,6 +49,12 @@ class Explorable(anywidget.AnyWidget):
         """The state as a picture."""
         raise NotImplementedError
 
+    def start(self) -> dict[str, Any]:
+        """The module's name and every state that it reads, as JSON can carry them: bytes as base64."""
+        own = set(self.traits(sync=True)) - {*anywidget.AnyWidget.class_traits(), "_esm", "_css"}
+        states = {name: getattr(self, name) for name in sorted(own - {"_anywidget_id"})}
+        return {"module": type(self).__name__.lower(), "state": {k: _plain(v) for k, v in states.items()}}
+
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict, dict]:
         data, metadata = super()._repr_mimebundle_(**options)
         figure, picture = self.still(), io.BytesIO()
@@ -53,8 +62,19 @@ class Explorable(anywidget.AnyWidget):
         plt.close(figure)
         data["image/png"] = base64.b64encode(picture.getvalue()).decode()
         data["text/plain"] = repr(self)
+        data[START] = self.start()
         metadata["image/png"] = {"alt": self.describe()}
         return data, metadata
+
+
+def _plain(value: Any) -> Any:
+    """``value`` for JSON; its numbers rounded, bytes (which are float32) as base64 of rounded ones."""
+    if isinstance(value, bytes):
+        rounded = np.frombuffer(value, dtype="<f4").round(DIGITS)
+        return base64.b64encode(rounded.tobytes()).decode()
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return round(value, DIGITS) + 0.0 if isinstance(value, float) else value
 
 
 def short(names: Sequence[str]) -> list[str]:

@@ -84,7 +84,7 @@ def test_solution_shows_the_source_of_the_function(capsys):
         printed = capsys.readouterr().out
         assert printed.startswith(f"def {name}(")
         space = {}
-        exec(code_cells(read(find(name).chapter))[0].source, space)
+        exec(code_cells(read(find(name).chapter))[1].source, space)
         exec(printed, space)  # what is shown can be pasted into its chapter
         assert check(space[name]).passed
     with pytest.raises(ValueError, match="got nothing"):

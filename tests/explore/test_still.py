@@ -8,6 +8,7 @@ import pytest
 from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from mha_lab.explore._widget import START
 from tests.explore import examples
 from tests.notebooks.chapters import NAMES, code_cells, read
 from tools.notebooks import clean
@@ -34,7 +35,7 @@ def test_labels_are_text_in_the_stored_output_and_in_the_page(name):
     data, metadata = examples.ALL[name](examples.NASTY)._repr_mimebundle_()
     output = new_output("execute_result", data=data, metadata=metadata, execution_count=1)
     notebook = clean(new_notebook(cells=[new_code_cell("1", outputs=[output], execution_count=1)]), "07_x")
-    assert set(notebook.cells[0].outputs[0].data) == {"text/plain", "image/png"}
+    assert set(notebook.cells[0].outputs[0].data) == {"text/plain", "image/png", START}
     page = exported(notebook)
     assert "<img src=x" not in page
     assert "<script>alert" not in page

@@ -1,6 +1,7 @@
 """Where the chapters are, and what else the tests of the notebooks share."""
 
 import copy
+import json
 from pathlib import Path
 
 import nbformat
@@ -48,7 +49,10 @@ def output_texts(notebook: NotebookNode) -> list[str]:
                 texts.append("\n".join([output.ename, output.evalue, *output.traceback]))
             else:
                 kinds = sorted(kind for kind in output.data if not kind.startswith("image/"))
-                texts += [output.data[kind] for kind in kinds]
+                texts += [
+                    value if isinstance(value := output.data[kind], str) else json.dumps(value)
+                    for kind in kinds
+                ]
                 texts += [text for text in alternative_texts(output) if text]
     return texts
 

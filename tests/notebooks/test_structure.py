@@ -14,11 +14,11 @@ import pytest
 from nbformat import NotebookNode
 
 from mha_lab.check.exercise import find, names
+from mha_lab.explore._widget import START
 from tests.notebooks.chapters import (
     FOLDER,
     MEASURED,
     NAMES,
-    PATHS,
     ROOT,
     alternative_texts,
     code_cells,
@@ -28,6 +28,7 @@ from tests.notebooks.chapters import (
     without_measured,
 )
 from tools.notebooks import exercise_of
+from tools.stamp import SET_UP, address
 
 MAX_BYTES, MAX_LINES, MIN_DESCRIPTION = 500_000, 30, 40
 CORE = {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn", "tqdm", "safetensors", "mha_lab"}
@@ -92,7 +93,10 @@ def pictures(notebook: NotebookNode, name: str) -> Iterator[str]:
         for output in cell.outputs:
             if any(len(text or "") < MIN_DESCRIPTION for text in alternative_texts(output)):
                 yield f"cell {cell.execution_count}: a picture without a description"
-            unknown = set(output.get("data", {})) - {"text/plain", "text/html", "image/png"}
+            text = output.get("data", {}).get("text/plain", "")
+            if any(alt and alt not in text for alt in alternative_texts(output)):
+                yield f"cell {cell.execution_count}: a picture whose description nbval does not compare"
+            unknown = set(output.get("data", {})) - {"text/plain", "text/html", "image/png", START}
             if unknown:
                 yield f"cell {cell.execution_count}: output of kind {unknown}"
     for text in re.findall(r"!\[(.*?)\]\(", markdown(notebook)):
@@ -134,7 +138,7 @@ def compared(notebook: NotebookNode, name: str) -> Iterator[str]:
 
 def imports(notebook: NotebookNode, name: str) -> Iterator[str]:
     """Only the core's packages: on Colab nothing else is sure to be there."""
-    tree = ast.parse("\n".join(cell.source for cell in code_cells(notebook)))
+    tree = ast.parse("\n".join(cell.source for cell in code_cells(notebook)[1:]))
     for node in ast.walk(tree):
         found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         found += [node.module] if isinstance(node, ast.ImportFrom) else []
@@ -145,13 +149,20 @@ def imports(notebook: NotebookNode, name: str) -> Iterator[str]:
 
 
 def files(notebook: NotebookNode, name: str) -> Iterator[str]:
-    """Nothing is read from a file, which on Colab is not there, and nothing is fetched."""
-    for cell in code_cells(notebook):
+    """Nothing is read from a file, which on Colab is not there; only the set-up cell may fetch."""
+    for cell in code_cells(notebook)[1:]:
         found = re.search(
             r"\bopen\(|Path\(|\burllib|\brequests\b|!\w+|imread|read_csv|%pip|%run", cell.source
         )
         if found:
             yield f"cell {cell.execution_count}: {found.group()}"
+
+
+def set_up(notebook: NotebookNode, name: str) -> Iterator[str]:
+    """The first code is the set-up cell of every chapter, and it shows nothing."""
+    first = code_cells(notebook)[0]
+    if first.source != SET_UP.format(address=address()) or first.outputs:
+        yield "the first code cell is not the set-up cell, or it shows something"
 
 
 def anatomy(notebook: NotebookNode, name: str) -> Iterator[str]:
@@ -235,7 +246,7 @@ def links(notebook: NotebookNode, name: str) -> Iterator[str]:
 
 RULES = [
     counts, metadata, ids, paths, errors, stderr, pictures, size, cells, compared, imports, files,
-    anatomy, exercises, links,
+    set_up, anatomy, exercises, links,
 ]  # fmt: skip
 
 
@@ -251,23 +262,12 @@ def test_the_chapters_are_numbered_without_a_gap():
     assert {find(exercise).chapter for exercise in names()} <= set(NAMES)
 
 
-def test_the_readme_lists_every_chapter_with_its_minutes():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[(.+?)\]\(notebooks/(.+?)\.ipynb\) \| .+ \| (\d+) \|$", readme, re.MULTILINE)
-    expected = []
-    for path in PATHS:
-        first = read(path.stem).cells[0].source
-        title = first.splitlines()[0].removeprefix("# ")
-        expected.append((title, path.stem, re.search(r"\*\*Time\*\*: (\d+)", first)[1]))
-    assert rows == expected
-
-
 # Each rule on a chapter that breaks it.
 
 
 def change_code(change):
-    """Break the third code cell."""
-    return lambda notebook: change(code_cells(notebook)[2])
+    """Break the fourth code cell."""
+    return lambda notebook: change(code_cells(notebook)[3])
 
 
 def change_text(old, new):
@@ -325,6 +325,7 @@ BREAKS = {
     "a warning": (stderr, new_output("stream", name="stderr", text="UserWarning: careful")),
     "no description": (pictures, lambda nb: picture(nb).metadata.clear()),
     "a short one": (pictures, lambda nb: picture(nb).metadata["image/png"].update(alt="Figure")),
+    "described apart": (pictures, lambda nb: picture(nb).data.update({"text/plain": "<Figure>"})),
     "a picture in the text": (
         pictures,
         lambda nb: nb.cells[0].update(source=nb.cells[0].source + "\n![x](y.png)"),
@@ -343,6 +344,10 @@ BREAKS = {
     "a part of another": (imports, new_source("from scipy.special import softmax")),
     "a file": (files, new_source("open('../figures/x.png')")),
     "an installation": (files, new_source("%pip install x")),
+    "another set-up": (
+        set_up,
+        lambda nb: code_cells(nb)[0].update(source="%pip install -q mha_lab"),
+    ),
     "another number": (anatomy, change_text("# 01 ", "# 07 ")),
     "no minutes": (anatomy, change_text("**Time**", "Time")),
     "steps out of order": (anatomy, change_text("## 3 ", "## 4 ")),

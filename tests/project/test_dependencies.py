@@ -35,7 +35,7 @@ def requirements(*groups):
 
 
 CORE, EXTRAS = requirements(), requirements("lab", "dev", "class", "pretrained")
-BROWSER = requirements("browser")  # by pip only
+PIP_ONLY = requirements("browser", "site", "project")  # not in environment.yml
 PINS = {
     canonicalize_name(name): version
     for name, version in re.findall(
@@ -49,9 +49,9 @@ def test_the_core_is_these_nine():
     assert set(CORE) == arrays | pictures | {"tqdm", "safetensors"}
 
 
-@pytest.mark.parametrize("name", [*CORE, *EXTRAS, *BROWSER])
+@pytest.mark.parametrize("name", [*CORE, *EXTRAS, *PIP_ONLY])
 def test_bounds_are_lower_bounds_only(name):
-    requirement = (CORE | EXTRAS | BROWSER)[name]
+    requirement = (CORE | EXTRAS | PIP_ONLY)[name]
     assert [s.operator for s in requirement.specifier] == [">="]
     assert requirement.marker is None
     assert requirement.url is None
@@ -71,9 +71,9 @@ def test_colab_meets_the_core(name):
     assert Version(COLAB[name]) in CORE[name].specifier
 
 
-@pytest.mark.parametrize("name", [*CORE, *EXTRAS, *BROWSER])
+@pytest.mark.parametrize("name", [*CORE, *EXTRAS, *PIP_ONLY])
 def test_the_pins_meet_the_bounds(name):
-    assert Version(PINS[name]) in (CORE | EXTRAS | BROWSER)[name].specifier
+    assert Version(PINS[name]) in (CORE | EXTRAS | PIP_ONLY)[name].specifier
 
 
 def test_pytorch_is_pinned_to_a_release_without_a_local_part():
@@ -177,17 +177,22 @@ def test_the_package_imports_the_core_and_what_a_kernel_always_has():
 
 def test_tools_and_tests_import_what_is_listed():
     found = {BROUGHT.get(name, name) for name in imported("tools", "tests", "bench")}
-    assert found <= import_names(CORE | EXTRAS | BROWSER)
+    assert found <= import_names(CORE | EXTRAS | PIP_ONLY)
 
 
 def test_nothing_is_listed_that_nothing_uses():
-    files = [ROOT / name for name in ("Makefile", "CONTRIBUTING.md")]
+    files = [ROOT / name for name in ("Makefile", "CONTRIBUTING.md", ".pre-commit-config.yaml")]
+    files += (ROOT / "docs" / "site").glob("*.py")
     files += [
         path for folder in ("mha_lab", "tools", "tests", "bench") for path in (ROOT / folder).rglob("*.py")
     ]
     text = "\n".join(p.read_text(encoding="utf-8") for p in [*files, *(ROOT / "notebooks").glob("*.ipynb")])
-    plugins = {"pytest-xdist": "-n 2", "nbval": "--nbval", "jupyterlab": "jupyter lab"}
-    for name in CORE | EXTRAS | BROWSER:
+    plugins = {
+        "pytest-xdist": "-n 2", "nbval": "--nbval", "jupyterlab": "jupyter lab",
+        "build": '"-m", "build"', "twine": '"-m", "twine"',
+        "pre-commit-hooks": "check-added-large-files", "detect-secrets": "detect-secrets-hook",
+    }  # fmt: skip
+    for name in CORE | EXTRAS | PIP_ONLY:
         word = plugins.get(name, IMPORT_NAMES.get(name, name.replace("-", "_")))
         assert word in text, name
 
@@ -211,7 +216,7 @@ def test_version_and_licence_agree_everywhere():
     assert " AND ".join(citation["license"]) == PROJECT["license"]
     for name in PROJECT["license-files"]:
         assert (ROOT / name).read_text(encoding="utf-8").strip()
-    assert {key for key in citation if key in ("doi", "url", "repository-code")} == set()
+    assert citation["repository-code"] == PROJECT["urls"]["Repository"]
 
 
 def test_ci_runs_make_test_and_skips_nothing():

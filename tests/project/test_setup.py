@@ -70,7 +70,9 @@ def test_it_makes_the_environment_at_the_pins_and_shows_progress(project):
     assert "[2/2] installing" in out
     assert "Collecting torch" in out
     assert out.endswith("ready\n")
-    assert "-m pip install --editable .[lab,dev,class,browser,pretrained] --constraint constraints.txt" in log
+    assert "at the versions of constraints.txt" in out
+    extras = "lab,dev,class,browser,pretrained,project,site"
+    assert f"-m pip install --editable .[{extras}] --constraint constraints.txt" in log
 
 
 def test_a_second_run_does_nothing(project):
@@ -91,6 +93,15 @@ def test_a_changed_list_is_installed_again(project, changed):
     assert status == 0
     assert "[1/2]" not in out
     assert installs(log) == 1
+
+
+def test_other_versions_can_be_asked_for(project):
+    add_python(project)
+    (project / "old.txt").write_text("torch==2.6\n")
+    status, _, _, log = setup(project, CONSTRAINTS="old.txt", VENV="old")
+    assert status == 0
+    assert "--constraint old.txt" in log
+    assert (project / "old" / ".ready").exists()
 
 
 def test_an_environment_whose_python_is_gone_is_made_again(project):

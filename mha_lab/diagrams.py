@@ -1,4 +1,4 @@
-"""Diagrams of boxes and arrows for the figures: the layer shape by shape."""
+"""A diagram of the whole layer, shape by shape: boxes for tensors, arrows for what is computed from what."""
 
 import matplotlib.pyplot as plt
 import torch
@@ -6,25 +6,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from mha_lab import (
-    MultiHeadAttention,
-    masked_softmax,
-    merge_heads,
-    padding_mask,
-    scaled_dot_product_scores,
-    split_heads,
-)
+from mha_lab.attention import masked_softmax, scaled_dot_product_scores
+from mha_lab.heads import merge_heads, split_heads
+from mha_lab.masks import padding_mask
+from mha_lab.multihead import MultiHeadAttention
 
 INK, TENSOR, LEARNED, ASKED = "#222222", "#dceaf6", "#f6e3cf", "#e4e4e4"
 LEFT, MIDDLE, RIGHT = 1.6, 4.8, 8.0
+Point = tuple[int | float, int | float]
 
 
 def layer_shapes() -> Figure:
     """Every tensor of one call of the layer, with its shape, from the input to the output.
 
     The shapes are those of tensors that were really computed, so the picture cannot be wrong about them.
+    Its description, for ``plot.show``, is made from the same tensors.
+
+    Source: Vaswani et al. 2017, section 3.2.2 and figure 2.
     """
-    layer = MultiHeadAttention(d_model=6, num_heads=3)
+    with torch.random.fork_rng(devices=[]):  # the numbers do not matter; a seed set before must go on
+        layer = MultiHeadAttention(d_model=6, num_heads=3)
     x, mask = torch.zeros(2, 5, 6), padding_mask([5, 3])
     wide = [projection(x) for projection in (layer.q_proj, layer.k_proj, layer.v_proj)]
     query, key, value = (split_heads(each, layer.num_heads) for each in wide)
@@ -65,18 +66,37 @@ def layer_shapes() -> Figure:
         "batch 2, n = 5, d_model = 6, num_heads = 3, d_k = 2. Orange: learned. Mask: True = may attend.",
         fontsize=10, color=INK,
     )  # fmt: skip
+    ax.set_label(
+        f"The layer shape by shape. x {_shape(x)} goes through q_proj, k_proj and v_proj, "
+        f"{_shape(wide[0])} each; split_heads gives query, key and value, {_shape(query)}; "
+        f"query @ key.mT / sqrt(d_k) is {_shape(scores)}; with mask {_shape(mask)}, masked_softmax "
+        f"gives weights {_shape(weights)}; weights @ value, the heads, is {_shape(heads)}; "
+        f"merge_heads gives {_shape(concat)}; out_proj gives output {_shape(output)}."
+    )
     return figure
 
 
+def _shape(tensor: torch.Tensor) -> str:
+    """Of a tensor, for reading."""
+    return str(tuple(tensor.shape))
+
+
 def _box(
-    ax: Axes, x: float, y: float, name: str, tensor: torch.Tensor, *, colour: str = TENSOR, width: float = 2.7
+    ax: Axes,
+    x: int | float,
+    y: int | float,
+    name: str,
+    tensor: torch.Tensor,
+    *,
+    colour: str = TENSOR,
+    width: float = 2.7,
 ) -> None:
     """A rounded box around a name and a shape."""
     look = {"boxstyle": "round,pad=0.02,rounding_size=0.12", "facecolor": colour, "edgecolor": INK}
     ax.add_patch(FancyBboxPatch((x - width / 2, y - 0.38), width, 0.76, **look))
     ax.text(x, y + 0.14, name, ha="center", va="center", fontsize=11, color=INK, weight="bold")
-    ax.text(x, y - 0.19, str(tuple(tensor.shape)), ha="center", va="center", fontsize=10.5, color=INK)
+    ax.text(x, y - 0.19, _shape(tensor), ha="center", va="center", fontsize=10.5, color=INK)
 
 
-def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+def _arrow(ax: Axes, start: Point, end: Point) -> None:
     ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": INK})
