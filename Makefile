@@ -1,11 +1,15 @@
 # `make` alone lists what there is. Everything runs in .venv, which `make setup` fills once.
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 PY := $(VENV)/bin/python
 LAB_FLAGS ?=
 N ?= 20
 CHECKED := -m "not unchecked" --jaxtyping-packages=mha_lab,beartype.beartype
 NBVAL := -p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export VENV CONSTRAINTS
+# The longest first, so that neither of two workers waits for the other at the end.
+SLOWEST := tests/classroom tests/explore/test_jupyter.py
 
 .PHONY: help
 help: ## this list
@@ -13,49 +17,82 @@ help: ## this list
 
 .PHONY: setup
 setup: ## make .venv and install everything at the pins
-	@VENV="$(VENV)" sh tools/setup.sh
+	@sh tools/setup.sh
 
 .PHONY: lab
 lab: setup ## open JupyterLab on the first chapter
 	$(PY) -m jupyter lab $(LAB_FLAGS) notebooks/00_start_here.ipynb
 
+PARTS := lint test-docs test-unchecked test-package test-site test-notebooks test-colab
+
 .PHONY: test
-test: setup ## every check, as CI runs them
-	@$(MAKE) --no-print-directory lint test-docs test-unchecked test-package test-notebooks
+test: setup ## every check, as CI runs them; says at once what fails and how to run that alone
+	@$(PY) -m tools.gate $(PARTS)
 
 .PHONY: lint
-lint: setup ## ruff, on code and notebooks
-	@echo "== lint: $(PY) -m ruff check"
-	@$(PY) -m ruff check .
-	@$(PY) -m ruff format --check .
-	@$(PY) tools/notebooks.py check
+lint: setup ## every check of .pre-commit-config.yaml: ruff, clean chapters, large files, secrets, schemas
+	@$(PY) -m pre_commit run --all-files
+
+.PHONY: format
+format: setup ## lay out code and notebooks, and mend what ruff can
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+.PHONY: stamp
+stamp: setup ## write address, titles, minutes and points wherever they are repeated
+	@$(PY) -m tools.stamp
+
+# $(call pytest,FLAGS) runs pytest and names each failure with the command that runs it alone.
+pytest = ALONE='$(PY) -m pytest $(1)' $(PY) -m pytest -q -p tools.alone $(1)
 
 .PHONY: test-docs
 test-docs: setup ## the examples in the docstrings
-	@echo "== examples in docstrings"
-	@$(PY) -m pytest -q --doctest-modules mha_lab
+	@$(call pytest,--doctest-modules) mha_lab
 
 .PHONY: test-unchecked
 test-unchecked: setup ## wrong arguments and export, where the jaxtyping checker would be in the way
-	@echo "== wrong arguments, export"
-	@$(PY) -m pytest -q -m unchecked tests
+	@$(call pytest,-m unchecked) tests --ignore tests/site --ignore tests/colab $(NOT_HERE)
 
 # Tests and stored outputs are the same with and without a network: nothing of a gigabyte is loaded.
-test-package test-notebooks repeat-notebooks notebooks bench: export HF_HUB_OFFLINE := 1
+test-package test-notebooks test-colab repeat-notebooks notebooks bench: export HF_HUB_OFFLINE := 1
 
 .PHONY: test-package
-test-package: setup ## all other tests, with every shape in every signature checked
-	@echo "== package, tools and notebooks' structure, shapes checked"
-	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(CHECKED) tests/classroom tests
+test-package: setup ## package, tools, exercises, class, explorables; every shape in every signature checked
+	@$(call pytest,$(CHECKED)) -n 2 --dist loadfile --no-loadscope-reorder $(SLOWEST) tests \
+		--ignore tests/site --ignore tests/colab $(NOT_HERE)
+
+.PHONY: test-site
+test-site: setup ## the website, built and opened in a browser
+	@$(call pytest,) tests/site
 
 .PHONY: test-notebooks
 test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs
-	@echo "== stored outputs of the chapters"
-	@$(PY) -m pytest -q -n 2 --dist loadfile $(NBVAL) notebooks
+	@$(call pytest,$(NBVAL)) -n 2 --dist loadfile notebooks
+
+.PHONY: test-colab
+test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel
+	@$(call pytest,) tests/colab
 
 .PHONY: test-fast
-test-fast: setup ## the package only, for the inner loop
-	@$(PY) -m pytest -q -x tests --ignore tests/notebooks --ignore tests/project
+test-fast: setup ## the package and the exercises, for the inner loop
+	@$(call pytest,) -x -n 2 tests --ignore tests/notebooks --ignore tests/project --ignore tests/site \
+		--ignore tests/colab --ignore tests/classroom --ignore tests/explore --ignore tests/check/test_sandbox.py
+
+# In an environment of its own, all that depends on versions; what looks at files is left out.
+define lane
+@mkdir -p build && $${PYTHON:-python3} tools/lane.py $(1) >build/$(1).txt
+@$(MAKE) --no-print-directory setup VENV=build/$(1) CONSTRAINTS=build/$(1).txt
+@VENV=build/$(1) CONSTRAINTS=build/$(1).txt NOT_HERE="--ignore tests/project" PYTEST_ADDOPTS="-W default" \
+	build/$(1)/bin/python -m tools.gate test-docs test-unchecked test-package test-notebooks
+endef
+
+.PHONY: test-oldest
+test-oldest: ## the checks of behaviour with the lower bounds of pyproject.toml
+	$(call lane,oldest)
+
+.PHONY: test-newest
+test-newest: ## the checks of behaviour with the newest releases
+	$(call lane,newest)
 
 .PHONY: repeat-notebooks
 repeat-notebooks: setup ## the chapters N=20 times; stops at the first difference
@@ -81,6 +118,10 @@ grade: setup ## autograde CHAPTER=03_splitting_heads in COURSE=course: points, f
 .PHONY: figures
 figures: setup ## draw everything under figures/ again
 	@$(PY) -m tools.figures
+
+.PHONY: site
+site: setup ## the website of the chapters, in build/site
+	@$(PY) -m tools.site
 
 .PHONY: matrix
 matrix: setup ## how check judges the right and wrong answers of the tests
