@@ -30,7 +30,7 @@ DONE = f"() => {RESTS} && [...{PROMPTS}].every((one) => /\\d/.test(one.textConte
 
 
 @contextlib.contextmanager
-def server(folder, application, theme):
+def server(folder, application):
     """JupyterLab or Notebook 7 on a free port, with its token, with settings of its own."""
     folder.mkdir()
     for name in NAMES:
@@ -40,7 +40,7 @@ def server(folder, application, theme):
         nbformat.write(notebook, folder / f"{name}.ipynb")
     settings = folder / ".settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
-    (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": f"JupyterLab {theme}"}))
+    (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": "JupyterLab Light"}))
     (settings / "notification.jupyterlab-settings").write_text(
         json.dumps({"fetchNews": "false", "checkForUpdates": False})
     )
@@ -112,6 +112,18 @@ class Opened:
         self.page.get_by_role("menuitem", name=menu, exact=True).click()
         self.page.get_by_role("menuitem", name=entry, exact=True).click()
 
+    def theme(self):
+        return "light" if self.page.evaluate("document.body.dataset.jpThemeLight") == "true" else "dark"
+
+    def change_theme(self):
+        """From light to dark, or back: what the next chapter starts with is what this one leaves."""
+        wanted = "dark" if self.theme() == "light" else "light"
+        self.page.get_by_role("menuitem", name="Settings", exact=True).click()
+        self.page.get_by_role("menuitem", name="Theme", exact=True).hover()
+        self.page.get_by_role("menuitem", name=f"JupyterLab {wanted.title()}", exact=True).click()
+        is_light = str(wanted == "light").lower()
+        self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{is_light}'", timeout=20_000)
+
     def shut_down_kernel(self):
         self._menu("Kernel", "Shut Down Kernel")
         self.page.wait_for_timeout(1500)
@@ -162,8 +174,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def light(tmp_path_factory):
-    with server(tmp_path_factory.mktemp("light") / "lab", "lab", "Light") as running:
+def jupyterlab(tmp_path_factory):
+    with server(tmp_path_factory.mktemp("jupyter") / "lab", "lab") as running:
         yield running
 
 
@@ -184,8 +196,9 @@ def violations(page):
 
 
 @pytest.mark.parametrize("name", WITH_EXPLORABLES)
-def test_a_chapter_in_jupyterlab(browser, light, name):
-    opened = Opened(browser, *light, f"lab/tree/{name}.ipynb")
+def test_a_chapter_in_jupyterlab(browser, jupyterlab, name):
+    """In both themes: run, move, look for violations; then again without a kernel."""
+    opened = Opened(browser, *jupyterlab, f"lab/tree/{name}.ipynb")
     opened.run_all(name)
     explorables = opened.explorables()
     explorables.first.wait_for(timeout=20_000, state="attached")
@@ -193,8 +206,11 @@ def test_a_chapter_in_jupyterlab(browser, light, name):
     for i in range(explorables.count()):
         before, after = opened.move(explorables.nth(i))
         assert before != after
-    screenshot(opened, f"{name}-light")
-    assert violations(opened.page) == []
+    for _ in range(2):
+        opened.bring(explorables.first)
+        screenshot(opened, f"{name}-{opened.theme()}")
+        assert violations(opened.page) == []
+        opened.change_theme()
     assert opened.wrong == []
     # Without a kernel they go on.
     opened.shut_down_kernel()
@@ -203,9 +219,9 @@ def test_a_chapter_in_jupyterlab(browser, light, name):
     opened.page.close()
 
 
-def test_what_the_learner_made_comes_back_to_python(browser, light):
+def test_what_the_learner_made_comes_back_to_python(browser, jupyterlab):
     name = "02_toy_queries_keys_values"
-    opened = Opened(browser, *light, f"lab/tree/{name}.ipynb")
+    opened = Opened(browser, *jupyterlab, f"lab/tree/{name}.ipynb")
     opened.run_all(name)
     explorable = opened.explorables().first
     explorable.wait_for(timeout=20_000, state="attached")
@@ -229,9 +245,9 @@ def test_what_the_learner_made_comes_back_to_python(browser, light):
     opened.page.close()
 
 
-def test_an_exercise_asks_for_what_was_dragged(browser, light):
+def test_an_exercise_asks_for_what_was_dragged(browser, jupyterlab):
     name = "02_toy_queries_keys_values"
-    opened = Opened(browser, *light, f"lab/tree/{name}.ipynb")
+    opened = Opened(browser, *jupyterlab, f"lab/tree/{name}.ipynb")
     opened.run_all(name)
     explorable = opened.explorables().first
     explorable.wait_for(timeout=20_000, state="attached")
@@ -260,23 +276,8 @@ def test_an_exercise_asks_for_what_was_dragged(browser, light):
     opened.page.close()
 
 
-def test_in_the_dark_theme(browser, tmp_path):
-    with server(tmp_path / "lab", "lab", "Dark") as running:
-        for name in WITH_EXPLORABLES:
-            opened = Opened(browser, *running, f"lab/tree/{name}.ipynb")
-            opened.run_all(name)
-            opened.explorables().first.wait_for(timeout=20_000, state="attached")
-            theme = opened.page.evaluate("document.body.dataset.jpThemeLight")
-            assert theme == "false"
-            opened.bring(opened.explorables().first)
-            screenshot(opened, f"{name}-dark")
-            assert violations(opened.page) == []
-            assert opened.wrong == []
-            opened.page.close()
-
-
 def test_in_notebook_7(browser, tmp_path):
-    with server(tmp_path / "lab", "notebook", "Light") as running:
+    with server(tmp_path / "lab", "notebook") as running:
         name = "02_toy_queries_keys_values"
         opened = Opened(browser, *running, f"notebooks/{name}.ipynb")
         opened.page.wait_for_timeout(2000)
