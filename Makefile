@@ -119,9 +119,11 @@ grade: setup ## autograde CHAPTER=03_splitting_heads in COURSE=course: points, f
 figures: setup ## draw everything under figures/ again
 	@$(PY) -m tools.figures
 
+SITE ?= build/site
+
 .PHONY: site
-site: setup ## the website of the chapters, in build/site
-	@$(PY) -m tools.site
+site: setup ## the website of the chapters in SITE=build/site, from their stored outputs
+	@$(PY) -m tools.site "$(SITE)"
 
 .PHONY: matrix
 matrix: setup ## how check judges the right and wrong answers of the tests

@@ -76,9 +76,9 @@ def launch(address: str, path: str = "") -> dict[str, str]:
     }
 
 
-def chapter_paths(root: Path = ROOT) -> list[Path]:
+def chapter_paths(folder: Path) -> list[Path]:
     """All chapters, in order."""
-    return sorted((root / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    return sorted(folder.glob("[0-9][0-9]_*.ipynb"))
 
 
 def notebook(given: NotebookNode, name: str, address: str) -> NotebookNode:
@@ -138,7 +138,7 @@ def exercise_table(chapters: list[Chapter]) -> str:
 
 def stamped(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
     """Each file that repeats something, with the text that it should have."""
-    where, paths = address(root), chapter_paths(root)
+    where, paths = address(root), chapter_paths(root / "notebooks")
     chapters = [Chapter.read(path) for path in paths]
     for path in paths:
         whole = notebook(nbformat.read(path, as_version=4), path.stem, where)

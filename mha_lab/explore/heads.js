@@ -41,7 +41,7 @@ function render({ model, el }) {
       image.data.set([...shade(weights[h * n_q * n_k + i]).rgb, 255], 4 * i);
     }
     paper.putImageData(image, 0, 0);
-    const mark = make("div", { class: "mark" });
+    const mark = make("div", { class: "chosen-row" });
     const box = make("div", {
       class: "map",
       onpointermove: (event) => {
@@ -72,12 +72,12 @@ function render({ model, el }) {
     draw();
     tell();
   } }, "Average the picked heads");
-  const strips = make("div", { class: "strips" });
+  const strips = make("div", { class: "strips", tabindex: 0, role: "group", "aria-label": "weights of the chosen token" });
   let lines = [];
 
   root.append(
     make("style", {}, `.mha .map { position: relative; touch-action: pan-y; border: 1px solid var(--line); width: max-content; }
-      .mha .mark { position: absolute; left: -3px; right: -3px; border: 2px solid var(--query); pointer-events: none; }
+      .mha .chosen-row { position: absolute; left: -3px; right: -3px; border: 2px solid var(--query); pointer-events: none; }
       .mha [role=option] { margin: 0 2px 4px 0; padding: 1px 6px; }
       .mha [role=option][aria-selected=true] { border: 2px solid var(--query); padding: 0 5px; font-weight: 600; }
       .mha .strips { overflow-x: auto; margin-top: 8px; } .mha .strips td { text-align: center; min-width: 34px; }`),

@@ -36,7 +36,7 @@ function render({ model, el }) {
 
   // The plane
   const arrow = (attributes) => make("line", { x1: SIZE / 2, y1: SIZE / 2, ...attributes });
-  const plane = make("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE, style: "touch-action: none" });
+  const plane = make("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE, style: "touch-action: none; max-width: 100%; height: auto" });
   for (const [x1, y1, x2, y2] of [[0, SIZE / 2, SIZE, SIZE / 2], [SIZE / 2, 0, SIZE / 2, SIZE]]) {
     plane.append(make("line", { x1, y1, x2, y2, stroke: "var(--line)", "stroke-width": 1 }));
   }
@@ -87,10 +87,9 @@ function render({ model, el }) {
         move(query, true);
       },
     }));
-  const root2 = 1 / Math.sqrt(keys[0].length);
-  const scales = choice("score = scale × (query · key)", [
-    [1, "no scale"], [root2, "1/√d_k"], [1 / keys[0].length, "1/d_k"],
-  ], (scale) => { send({ _scale: scale }); draw(); tell(); });
+  const d_k = keys[0].length;
+  const offered = [[1, "no scale"], [1 / Math.sqrt(d_k), "1/√d_k"], [1 / d_k, "1/d_k"]];
+  const scales = choice("score = scale × (query · key)", offered, (scale) => { send({ _scale: scale }); draw(); tell(); });
   let turn = -1;
   const focus = make("button", { type: "button", onclick: () => {
     turn = (turn + 1) % keys.length;
@@ -124,7 +123,7 @@ function render({ model, el }) {
       cells[i].bar.style.width = `${100 * weight}%`;
     });
     numbers.forEach((input, c) => { if (document.activeElement !== input) input.value = now.query[c].toFixed(2); });
-    scales.pick(now.scale);
+    scales.pick(offered.map(([scale]) => scale).find((scale) => Math.abs(scale - now.scale) < 1e-5) ?? now.scale);
     say(fetched, `fetched value = ${several(output, 2)}`);
   }
 

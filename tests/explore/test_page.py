@@ -52,6 +52,17 @@ def test_the_query_follows_the_pointer(page):
     assert "key 0 has the largest weight" in page.get_by_role("status").inner_text()
 
 
+@pytest.mark.parametrize(
+    ("scale", "chosen"), [(1.0, "no scale"), (0.707107, "1/√d_k"), (0.5, "1/d_k"), (0.3, "")]
+)
+def test_the_scale_of_a_stored_start_is_chosen(browser, scale, chosen):
+    """Stored starts are rounded; a scale that is not on offer chooses none."""
+    page = show(browser, explore.query(toy.plane_keys(), toy.plane_keys(), scale=scale))
+    labels = page.locator("label", has=page.locator("input:checked")).all_inner_texts()
+    assert [label.strip() for label in labels] == ([chosen] if chosen else [])
+    page.close()
+
+
 @pytest.mark.parametrize("width", [1000, 860, 500])
 def test_nothing_jumps_while_one_drags(browser, width):
     """Longer numbers must not push the table below the plane, from under the pointer's eye."""
@@ -97,7 +108,7 @@ def test_the_query_follows_the_keyboard(page):
 def test_a_token_lights_its_row_in_all_heads(page):
     page.get_by_role("option").nth(2).hover()
     assert value(page, "_row") == 2
-    tops = page.locator(".mark").evaluate_all("(marks) => marks.map((mark) => mark.style.top)")
+    tops = page.locator(".chosen-row").evaluate_all("(marks) => marks.map((mark) => mark.style.top)")
     assert tops == ["40%", "40%"]
     page.get_by_role("option").nth(2).focus()
     page.keyboard.press("ArrowRight")

@@ -28,6 +28,7 @@ from tests.notebooks.chapters import (
     without_measured,
 )
 from tools.notebooks import exercise_of
+from tools.site import anchor
 from tools.stamp import SET_UP, address
 
 MAX_BYTES, MAX_LINES, MIN_DESCRIPTION = 500_000, 30, 40
@@ -222,11 +223,6 @@ def exercises(notebook: NotebookNode, name: str) -> Iterator[str]:
             yield f"exercise {exercise}: not three hints that unfold one inside the other"
         if not re.search(r"^(Example|Symptom|Predict)", text.source, re.MULTILINE):
             yield f"exercise {exercise}: no example"
-
-
-def anchor(heading: str) -> str:
-    """JupyterLab's id of a heading: its text as shown, with a hyphen for each space."""
-    return re.sub(r"[`*_]", "", heading).strip().replace(" ", "-")
 
 
 def links(notebook: NotebookNode, name: str) -> Iterator[str]:

@@ -30,7 +30,8 @@ def test_minutes_and_points_of_every_exercise():
 def test_every_mistake_that_it_names_is_one_of_that_chapter():
     table = GUIDE.split("## What goes wrong where")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (\d\d) \| ((?:`[\w-]+`(?:, )?)+) \| .+ \|$", table, re.MULTILINE)
-    assert {number for number, _ in rows} == {name[:2] for name in NAMES[1:]}
+    assert rows
+    assert {number for number, _ in rows} <= {name[:2] for name in NAMES}
     for number, slugs in rows:
         known = {slug for name in names() if find(name).chapter[:2] == number for slug in find(name).mistakes}
         assert set(re.findall(r"`(.+?)`", slugs)) <= known

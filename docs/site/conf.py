@@ -1,0 +1,86 @@
+"""Sphinx's settings for the website; ``tools/site.py`` copies them beside the pages that it makes ready."""
+
+from pathlib import Path
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+
+from tools.stamp import address, launch
+
+project = "mha_lab"
+author = "the authors of mha_lab"
+language = "en"
+smartquotes = False
+extensions = ["myst_nb", "sphinx_copybutton"]
+templates_path = ["_templates"]
+exclude_patterns = ["_static", "_templates"]
+
+# The text is what JupyterLab shows: its anchors, its formulas, and none of MyST's own signs.
+nb_execution_mode = "off"
+myst_heading_anchors = 4
+myst_heading_slug_func = "tools.site.anchor"
+myst_enable_extensions = ["dollarmath"]
+myst_disable_syntax = ["myst_role", "myst_target", "myst_line_comment", "myst_block_break"]
+myst_update_mathjax = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "mha_lab"
+html_favicon = "_static/icon.svg"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_js_files = [("host.js", {"defer": "defer"})]
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_sourcelink = False
+html_use_index = False
+html_domain_indices = False
+html_sidebars = {"**": ["contents.html"]}
+html_context = {"repository": address(), "default_mode": "auto"}
+html_theme_options = {
+    "logo": {"text": "mha_lab"},
+    "navbar_center": [],
+    "navbar_end": ["theme-switcher", "navbar-icon-links"],
+    "icon_links": [{"name": "Repository", "url": address(), "icon": "fa-brands fa-github"}],
+    "article_header_start": [],
+    "article_header_end": ["launch.html"],
+    "secondary_sidebar_items": ["page-toc"],
+    "primary_sidebar_end": [],
+    "footer_start": ["licence.html"],
+    "footer_end": [],
+    "search_bar_text": "Search the chapters",
+    "show_toc_level": 2,
+    "back_to_top_button": False,
+}
+# Copied is what was typed, not what came out.
+copybutton_selector = "div:not(.output) > div.highlight > pre"
+
+
+def mathml(formula: str, block: bool) -> str:
+    """A formula as MathML, which browsers draw themselves: no script, no other host."""
+    return tex2mathml(formula, as_block=block)
+
+
+def inline(translator: nodes.NodeVisitor, node: nodes.math) -> None:
+    translator.body.append(mathml(node.astext(), False))
+    raise nodes.SkipNode
+
+
+def block(translator: nodes.NodeVisitor, node: nodes.math_block) -> None:
+    translator.body.append(f'<div class="formula">{mathml(node.astext(), True)}</div>')
+    raise nodes.SkipNode
+
+
+def about_page(app: Sphinx, name: str, template: str, context: dict, tree: nodes.document | None) -> None:
+    """Where a chapter opens, and the explorables' modules for the pages that have some."""
+    if Path(app.srcdir, f"{name}.ipynb").exists():
+        context["launch"] = launch(address(), f"notebooks/{name}.ipynb")
+        context["notebook"] = f"notebooks/{name}.ipynb"
+    if 'class="explorable"' in context.get("body", ""):
+        app.add_js_file("modules.js", priority=400)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_html_math_renderer("mathml", (inline, None), (block, None))
+    app.connect("html-page-context", about_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,536 @@
+"""The website, built once from the chapters and one more: its files, and its pages in a real browser."""
+
+import filecmp
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import axe_playwright_python
+import nbformat
+import pytest
+
+from mha_lab.explore import _widget
+from tests.explore.browser import needs_chromium, open_chromium
+from tests.notebooks.chapters import FOLDER, PATHS, ROOT
+from tests.site import one_more
+from tools import site as tool
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+LEVELS = {
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
+    "resultTypes": ["violations"],
+    "preload": False,  # axe itself would fetch the style sheets, which fails over file://
+}
+# A token of code looks like every other of its kind in the same box: one of each is enough for axe, the
+# others become plain text, which is checked, too. Contrast takes most of the time, token by token.
+ONE_OF_EACH = """
+const seen = new Set();
+for (const token of document.querySelectorAll(".highlight pre span")) {
+  const box = token.closest(".cell_input, .output, .highlight");
+  const look = `${token.className} in ${box.className}`;
+  if (seen.has(look)) token.replaceWith(...token.childNodes);
+  seen.add(look);
+}
+"""
+# The theme lets the whole article scroll sideways in a box of its own, where the window would not show it.
+WIDEST = "Math.max(...['html', '.bd-article-container'].map((e) => document.querySelector(e).scrollWidth))"
+# Not at once: so it runs in both pages at the same time.
+SOON = "axe.found = new Promise((done) => setTimeout(() => done(axe.run(%s))));"
+DESKTOP, PHONE = {"width": 1300, "height": 900}, {"width": 375, "height": 800}
+
+
+# Built once
+
+
+def start_build(out, notebooks, seed):
+    command = [sys.executable, "-m", "tools.site", str(out), "--notebooks", str(notebooks)]
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Two builds of the chapters and one more, side by side: the folder, its twin, and what was said."""
+    folder = tmp_path_factory.mktemp("site")
+    notebooks = folder / "chapters"
+    notebooks.mkdir()
+    for path in PATHS:
+        (notebooks / path.name).write_bytes(path.read_bytes())
+    one_more.write(notebooks)
+    outs = folder / "one", folder / "two"
+    builds = [start_build(out, notebooks, seed) for out, seed in zip(outs, "12", strict=True)]
+    said = [build.communicate(timeout=180) for build in builds]
+    assert [build.returncode for build in builds] == [0, 0], said
+    return *outs, said
+
+
+@pytest.fixture(scope="module")
+def site(built):
+    return built[0]
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    """Every page, parsed."""
+    return {path.name: Page(path) for path in sorted(site.glob("*.html"))}
+
+
+class Page(HTMLParser):
+    """What the tests ask of a page's markup."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.ids, self.texts, self._open = [], [], {}, []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.tags.append((tag, found))
+        if "id" in found:
+            self.ids.append(found["id"])
+        self._open.append(len(self.tags) - 1)
+
+    def handle_endtag(self, tag):
+        while self._open and self.tags[self._open.pop()][0] != tag:
+            pass
+
+    def handle_data(self, data):
+        for at in self._open:
+            self.texts[at] = self.texts.get(at, "") + data
+
+    def all(self, tag, **wanted):
+        """The attributes and the text of each such element; ``class_`` names one of its classes."""
+        kind = wanted.pop("class_", None)
+        for at, (name, found) in enumerate(self.tags):
+            fits = kind is None or kind in (found.get("class") or "").split()
+            if name == tag and fits and wanted.items() <= found.items():
+                yield found, " ".join(self.texts.get(at, "").split())
+
+
+def titles():
+    """Page and title of each chapter, in order."""
+    found = [(path.stem, nbformat.read(path, as_version=4).cells[0].source) for path in PATHS]
+    numbered = [(name, source.splitlines()[0].removeprefix("# ")) for name, source in found]
+    return [(f"{name}.html", title) for name, title in [*numbered, (one_more.NAME, one_more.TITLE)]]
+
+
+@functools.cache
+def stored(name):
+    """The kinds of the explorables that a page's chapter has stored; other pages have none."""
+    path = FOLDER / f"{name}.ipynb"
+    if name != one_more.NAME and not path.is_file():
+        return []
+    notebook = one_more.chapter() if name == one_more.NAME else nbformat.read(path, as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [o.data[_widget.START]["module"] for o in outputs if _widget.START in o.get("data", {})]
+
+
+def test_it_builds_without_a_word_and_twice_the_same(built):
+    one, two, said = built
+    assert [(out.splitlines(), err) for out, err in said] == [
+        ([str(d / "index.html")], "") for d in (one, two)
+    ]
+    names = [str(path.relative_to(one)) for path in one.rglob("*") if path.is_file()]
+    assert len(names) == len([path for path in two.rglob("*") if path.is_file()])
+    assert filecmp.cmpfiles(one, two, names, shallow=False)[1:] == ([], [])
+
+
+def test_a_link_that_leads_nowhere_and_a_bad_formula_stop_the_build(tmp_path):
+    chapter = one_more.chapter()
+    chapter.cells[0].source = chapter.cells[0].source.replace("#1-A-formula", "#1-An-formula")
+    nbformat.write(chapter, tmp_path / "00_one.ipynb")
+    build = start_build(tmp_path / "out", tmp_path, "0")
+    said = build.communicate(timeout=60)[1]
+    assert build.returncode != 0
+    assert "1-An-formula" in said  # an anchor
+    assert "03_splitting_heads" in said  # a chapter that is not there
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_chapter_has_its_page_and_its_place(pages):
+    wanted = titles()
+    for name, title in wanted:
+        assert [text.removesuffix("#") for _, text in pages[name].all("h1")] == [title]
+    for name, page in pages.items():
+        links = [(a["href"], text) for a, text in page.all("a", class_="reference")]
+        links = [(name if href == "#" else href, text) for href, text in links]
+        first = links.index(wanted[0])
+        assert links[first : first + len(wanted)] == wanted, name
+
+
+def test_next_leads_through_all_pages_and_back(pages):
+    def follow(name, kind):
+        while name:
+            yield name
+            name = next((a["href"] for a, _ in pages[name].all("a", class_=kind)), None)
+
+    there = list(follow("index.html", "right-next"))
+    chapters = ["index.html", *(name for name, _ in titles())]
+    assert there[: len(chapters)] == chapters
+    documents = {f"{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
+    assert set(there[len(chapters) :]) == documents
+    assert list(follow(there[-1], "left-prev")) == there[::-1]
+    assert {*there, "search.html"} == set(pages)
+
+
+def test_the_first_page_lists_the_chapters(pages):
+    links = [(a.get("href"), text) for a, text in pages["index.html"].all("a", class_="internal")]
+    assert [link for link in links if link in titles()][-len(titles()) :] == titles()
+    row = next(text for _, text in pages["index.html"].all("tr") if one_more.TITLE in text)
+    assert row == f"{one_more.TITLE} You read a chapter that only the tests have. It has a second sentence. 5"
+
+
+def test_every_link_and_anchor_leads_somewhere(pages, site):
+    for name, page in pages.items():
+        assert len(set(page.ids)) == len(page.ids), name
+        for _, found in page.tags:
+            for target in (found.get("href"), found.get("src")):
+                if target is None or target.startswith("https://"):
+                    continue
+                parts = urlsplit(target)
+                assert not parts.scheme, (name, target)
+                assert not parts.netloc, (name, target)
+                file = unquote(parts.path) or name
+                assert (site / file).is_file(), (name, target)
+                if parts.fragment and file.endswith(".html"):
+                    assert unquote(parts.fragment) in pages[file].ids, (name, target)
+
+
+def test_jupyters_anchors_are_ids(pages):
+    """A link from a notebook, or from what `check` prints, works with the page's name in it."""
+    for path in PATHS:
+        text = "\n".join(c.source for c in nbformat.read(path, 4).cells if c.cell_type == "markdown")
+        text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+        wanted = {tool.anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+        assert wanted <= set(pages[f"{path.stem}.html"].ids)
+    assert tool.anchor("3 The `view`, *and* a **wide_one**") == "3-The-view,-and-a-wideone"
+
+
+def test_every_picture_is_described(pages):
+    count = 0
+    for name, page in pages.items():
+        for found, _ in page.all("img"):
+            assert len(found.get("alt", "")) >= 20, (name, found)
+            count += 1
+    assert count > 40
+    output = nbformat.v4.new_output("display_data", data={"image/png": ""}, metadata={"image/png": {}})
+    with pytest.raises(ValueError, match="00, cell 3: a picture without a description"):
+        tool.shown(output, Path(), "00, cell 3")
+
+
+def test_each_chapter_can_be_launched_and_taken_away(pages, site):
+    where = tool.address().removeprefix("https://github.com/")
+    for name, _ in titles():
+        path = f"notebooks/{Path(name).stem}.ipynb"
+        colab, binder, file = [a["href"] for a, _ in pages[name].all("a", class_="launch-link")]
+        assert colab == f"https://colab.research.google.com/github/{where}/blob/main/{path}"
+        assert binder.startswith(f"https://mybinder.org/v2/gh/{where}/main?")
+        assert unquote(binder).endswith(path)
+        assert nbformat.read(site / file, as_version=4).cells[0].source.startswith("# ")
+    assert not list(pages["index.html"].all("a", class_="launch-link"))
+
+
+def test_no_page_says_when_or_where_it_was_made(site):
+    for path in [*site.rglob("*.html"), *site.rglob("*.js")]:
+        text = path.read_text(encoding="utf-8")
+        assert str(ROOT) not in text
+        assert str(site.parent) not in text
+        assert "Last updated" not in text
+        if path.suffix == ".html":
+            assert "CC BY 4.0" in text
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def served(site):
+    """The site's address on a plain web server."""
+    handler = functools.partial(Silent, directory=site)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+class Silent(SimpleHTTPRequestHandler):
+    """Says nothing on the terminal."""
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def roots(served, site):
+    """Where the site is: on a host, and in a plain folder."""
+    return {"http": served, "file": site.as_uri() + "/"}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_chromium() as chromium:
+        yield chromium
+
+
+def begin(context, root, name):
+    """A page that is loading; what it asks of other hosts and what the console complains of are collected."""
+    page = context.new_page()
+    page.others, page.errors, page.kinds = [], [], stored(name.removesuffix(".html"))
+    own = (root, "blob:", "data:")
+    page.on("request", lambda r: None if r.url.startswith(own) else page.others.append(r.url))
+    page.on("console", lambda m: page.errors.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("requestfailed", lambda request: page.errors.append(request.url))
+    page.goto(root + name, wait_until="commit")
+    return page
+
+
+def finish(page):
+    """The page when all of it is there, explorables alive."""
+    page.wait_for_load_state("load")
+    alive = f"document.querySelectorAll('.explorable.alive .mha').length === {len(page.kinds)}"
+    page.wait_for_function(alive, timeout=10_000)
+    return page
+
+
+def open_page(context, root, name):
+    return finish(begin(context, root, name))
+
+
+def measure(page):
+    """Everything that is asked of each page, while axe runs in it."""
+    found = page.evaluate("() => axe.found.then((all) => all.violations)")
+    nodes = [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in found]
+    return {
+        "axe": nodes,
+        "others": page.others,
+        "errors": page.errors,
+        "alive": page.locator(".explorable.alive .mha").count(),
+        "broken": page.evaluate(
+            "() => [...document.images].filter((i) => !i.naturalWidth).map((i) => i.src)"
+        ),
+    }
+
+
+@pytest.fixture(scope="module")
+def visits(browser, roots, pages):
+    """Each page on a host, light, on a desk; and from a folder, dark, on a phone; both at once."""
+    calm = {"reduced_motion": "reduce"}
+    desk = browser.new_context(viewport=DESKTOP, color_scheme="light", **calm)
+    phone = browser.new_context(viewport=PHONE, color_scheme="dark", **calm)
+    seen = {}
+    for name in pages:
+        both = [begin(desk, roots["http"], name), begin(phone, roots["file"], name)]
+        for page in map(finish, both):
+            page.evaluate(f"() => {{ {ONE_OF_EACH}; {AXE}; {SOON % json.dumps(LEVELS)} }}")
+        seen[name] = [measure(page) for page in both]
+        for page, found in zip(both, seen[name], strict=True):
+            page.set_viewport_size(PHONE)
+            found["width"] = page.evaluate(f"() => {WIDEST}")
+            found["theme"] = page.evaluate("() => document.documentElement.dataset.theme")
+            page.close()
+    desk.close()
+    phone.close()
+    return seen
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("what", "wanted"), [("others", []), ("errors", []), ("axe", []), ("broken", []), ("width", 375)]
+)
+def test_on_every_page(visits, what, wanted):
+    """No request to other hosts, no error, no violation of A or AA, no picture lost, nothing too wide."""
+    found = {name: [visit[what] for visit in both] for name, both in visits.items()}
+    assert found == {name: [wanted, wanted] for name in visits}
+
+
+@needs_chromium
+def test_every_explorable_lives_and_every_page_has_its_theme(visits):
+    for name, both in visits.items():
+        assert [visit["theme"] for visit in both] == ["light", "dark"], name
+        kinds = stored(name.removesuffix(".html"))
+        assert [visit["alive"] for visit in both] == [len(kinds), len(kinds)], name
+    assert sum(visit[0]["alive"] for visit in visits.values()) >= 10
+
+
+MOVES = {
+    "query": ("[role=slider]", "ArrowRight", "tbody"),
+    "heads": ("[role=option][tabindex='0']", "ArrowRight", ".strips tbody"),
+    "mask": (".cell[tabindex='0']", "Space", "pre"),
+    "split": ("button:text-is('Next')", "Enter", ".side p"),
+}
+
+
+@needs_chromium
+@pytest.mark.parametrize("where", ["http", "file"])
+def test_the_explorables_move_and_show_labels_as_text(browser, roots, where):
+    page = open_page(browser, roots[where], f"{one_more.NAME}.html")
+    page.on("dialog", lambda dialog: page.errors.append(dialog.message))
+    for kind, (handle, key, result) in MOVES.items():
+        whole = page.locator(".explorable").nth(page.kinds.index(kind))
+        before = whole.locator(result).first.inner_text()
+        whole.locator(handle).focus()
+        page.keyboard.press(key)
+        assert whole.locator(result).first.inner_text() != before, kind
+        assert kind == "split" or "<img src=x onerror=alert(1)>" in whole.locator(".mha").text_content()
+        assert whole.locator(".mha img, .mha script").count() == 0
+        assert not whole.locator("> img").is_visible()
+    assert page.errors == []
+    page.close()
+
+
+# A module that uses all of the contract, and says what happened.
+MODULE = """
+export default async () => ({
+  initialize({ model }) {
+    model.set("begun", true);
+    return () => told.push("initialize ends");
+  },
+  async render({ model, el, signal }) {
+    const told = globalThis.told = [];
+    const heard = (value) => told.push(value);
+    model.on("change:a", (...given) => told.push(["a", given[0] === model, given[1]]));
+    model.on("change", () => told.push("any"));
+    model.on("change:b change:c", heard);
+    model.set("a", [1, 2]);
+    model.set("a", [1, 2]);
+    model.set("c", 1);
+    model.off("change:b change:c", heard);
+    model.set("c", 2);
+    model.off("change");
+    model.set("a", 3);
+    model.off();
+    model.set("a", 4);
+    model.save_changes();
+    model.send({ kind: "greeting" });
+    told.length && told.push([model.get("a"), model.get("begun"), model.get("never") === undefined]);
+    signal.addEventListener("abort", () => told.push("aborted"));
+    el.textContent = "alive";
+    return () => told.push("render ends");
+  },
+});"""
+
+
+@needs_chromium
+def test_the_host_keeps_anywidgets_contract(browser, roots):
+    page = browser.new_page()
+    text = f"globalThis.explorableModules = {{ split: {json.dumps(MODULE)} }};"
+    page.route("**/modules.js*", lambda route: route.fulfill(body=text, content_type="text/javascript"))
+    page.goto(roots["http"] + f"{one_more.NAME}.html")
+    page.wait_for_selector(".alive >> text=alive")
+    told = page.evaluate("() => told.map((x) => (x?.get ? 'model' : x))")
+    changes = [["a", True, [1, 2]], "any", "model", "any", "any", ["a", True, 3]]
+    assert told == [*changes, [4, True, True]]
+    page.evaluate("() => document.querySelector('.alive').explorable.stop()")
+    assert page.evaluate("() => told")[-3:] == ["aborted", "render ends", "initialize ends"]
+    assert page.locator(".alive, .live").count() == 0
+    assert page.locator(".explorable > img").first.is_visible()
+    page.close()
+
+
+THROWS = "export default { render({ el }) { el.textContent = 'half'; throw new Error('no'); } }"
+
+
+@needs_chromium
+@pytest.mark.parametrize("why", ["no script", "no module", "it throws"])
+def test_where_no_module_runs_the_picture_stays(browser, roots, why):
+    context = browser.new_context(java_script_enabled=why != "no script")
+    page = context.new_page()
+    modules = dict.fromkeys(MOVES, THROWS) if why == "it throws" else {}
+    text = f"globalThis.explorableModules = {json.dumps(modules)};"
+    page.route("**/modules.js*", lambda route: route.fulfill(body=text, content_type="text/javascript"))
+    page.goto(roots["http"] + f"{one_more.NAME}.html")
+    page.wait_for_load_state("networkidle")
+    assert page.locator(".mha, .alive, .live").count() == 0
+    stills = page.locator(".explorable > img")
+    assert stills.count() == 4
+    assert all(still.is_visible() for still in stills.all())
+    assert page.locator("math").count() == 2
+    hint = page.get_by_text("Think of rows.")
+    assert not hint.is_visible()
+    page.get_by_text("Hint 1").click()
+    assert hint.is_visible()
+    context.close()
+
+
+@needs_chromium
+@pytest.mark.parametrize("where", ["http", "file"])
+def test_search_finds_a_chapter(browser, roots, where):
+    page = open_page(browser, roots[where], "00_start_here.html")
+    page.keyboard.press("Control+K")
+    page.keyboard.type("softmax")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#search-results a >> text=01 Single-head attention")
+    page.get_by_role("link", name="04 Masking").last.click()
+    page.wait_for_url("**/04_masking.html*")
+    assert page.errors == []
+    assert page.others == []
+    page.close()
+
+
+@needs_chromium
+def test_the_copy_button_copies_a_cell_as_typed(browser, roots):
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = open_page(context, roots["http"], f"{one_more.NAME}.html")
+    cell = page.locator(".cell_input").first
+    cell.hover()
+    cell.get_by_role("button", name="Copy").click()
+    page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
+    assert page.evaluate("() => navigator.clipboard.readText()") == "print(1)\nx = [1, 2]"
+    assert page.locator(".output .copybtn").count() == 0  # what came out is not for running
+    context.close()
+
+
+@needs_chromium
+def test_the_theme_switch_is_remembered_from_page_to_page(browser, roots):
+    context = browser.new_context(color_scheme="light")
+    page = open_page(context, roots["http"], "index.html")
+    page.get_by_role("button", name="Color mode").first.click()
+    page.get_by_role("button", name="Dark").first.click()
+    page.goto(roots["http"] + "04_masking.html")
+    assert page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+    ink = "(e) => getComputedStyle(e).getPropertyValue('--jp-content-font-color1')"
+    dark = page.locator(".explorable").evaluate(ink)
+    page.emulate_media(media="print")
+    page.wait_for_function(
+        "document.documentElement.dataset.theme === 'light'", timeout=5_000
+    )  # dark ink on paper
+    assert page.locator(".explorable").evaluate(ink) != dark
+    page.emulate_media(media="screen")
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'", timeout=5_000)
+    context.close()
+
+
+@needs_chromium
+def test_paper_has_the_text_and_the_pictures_whole(browser, roots):
+    page = open_page(browser, roots["http"], f"{one_more.NAME}.html")
+    page.set_viewport_size({"width": 700, "height": 1000})
+    page.emulate_media(media="print")
+    for gone in (
+        ".bd-header",
+        ".bd-sidebar",
+        ".launch",
+        ".prev-next-footer",
+        ".copybtn",
+        ".headerlink",
+        ".mha",
+    ):
+        found = page.locator(gone)
+        assert found.count(), gone
+        assert not any(each.is_visible() for each in found.all()), gone
+    pictures = page.locator("article img").all()
+    assert len(pictures) == 4
+    assert all(picture.is_visible() for picture in pictures)
+    cut = "(all) => all.filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.outerHTML.slice(0, 99))"
+    assert page.locator("article pre, article img").evaluate_all(cut) == []
+    assert page.locator(".licence").is_visible()
+    page.close()
