@@ -26,10 +26,14 @@ def oldest(project: dict, pins: str) -> list[str]:
     for name in LEARNERS:
         learners |= extras[name]
     testers = {name for extra in extras.values() for name in extra} - set(learners)
-    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", pins, re.MULTILINE))
-    normal = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pinned.items()}
-    wanted = learners | {name: normal[name] for name in sorted(testers)}
+    pinned = {one_spelling(name): version for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)$", pins)}
+    wanted = learners | {name: pinned[one_spelling(name)] for name in sorted(testers)}
     return [f"{name}=={version}" for name, version in wanted.items()]
+
+
+def one_spelling(name: str) -> str:
+    """A package's name as all indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def main(which: str) -> None:

@@ -119,8 +119,8 @@ class Opened:
         """From light to dark, or back: what the next chapter starts with is what this one leaves."""
         wanted = "dark" if self.theme() == "light" else "light"
         self.page.get_by_role("menuitem", name="Settings", exact=True).click()
-        self.page.get_by_role("menuitem", name="Theme", exact=True).hover()
-        self.page.get_by_role("menuitem", name=f"JupyterLab {wanted.title()}", exact=True).click()
+        for entry in ("Theme", f"JupyterLab {wanted.title()}"):
+            self.page.locator(".lm-Menu-itemLabel").get_by_text(entry, exact=True).click()
         is_light = str(wanted == "light").lower()
         self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{is_light}'", timeout=20_000)
 
