@@ -8,7 +8,8 @@ CHECKED := -m "not unchecked" --jaxtyping-packages=mha_lab,beartype.beartype
 NBVAL := -p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export VENV CONSTRAINTS
-# The longest first, so that neither of two workers waits for the other at the end.
+# Three workers on two cores: browsers and kernels wait for each other a good part of their time. The longest
+# first, so that no worker waits for another at the end.
 SLOWEST := tests/classroom tests/explore/test_jupyter.py
 
 .PHONY: help
@@ -56,9 +57,12 @@ test-unchecked: setup ## wrong arguments and export, where the jaxtyping checker
 # Tests and stored outputs are the same with and without a network: nothing of a gigabyte is loaded.
 test-package test-notebooks test-colab repeat-notebooks notebooks bench: export HF_HUB_OFFLINE := 1
 
+# Small tensors gain nothing from a second thread, and workers would fight for it.
+test-package test-fast: export OMP_NUM_THREADS := 1
+
 .PHONY: test-package
 test-package: setup ## package, tools, exercises, class, explorables; every shape in every signature checked
-	@$(call pytest,$(CHECKED)) -n 2 --dist loadfile --no-loadscope-reorder $(SLOWEST) tests \
+	@$(call pytest,$(CHECKED)) -n 3 --dist loadfile --no-loadscope-reorder $(SLOWEST) tests \
 		--ignore tests/site --ignore tests/colab $(NOT_HERE)
 
 .PHONY: test-site
@@ -73,10 +77,13 @@ test-notebooks: setup ## every chapter, run afresh and compared with its stored 
 test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel
 	@$(call pytest,) tests/colab
 
+# What a change to the package breaks first; no browser, no kernel, no training, no other library.
+SLOW := notebooks project site colab classroom explore check/test_matrix.py check/test_sandbox.py \
+	test_lookups.py test_notebook_tool.py test_peers.py test_pretrained.py
+
 .PHONY: test-fast
-test-fast: setup ## the package and the exercises, for the inner loop
-	@$(call pytest,) -x -n 2 tests --ignore tests/notebooks --ignore tests/project --ignore tests/site \
-		--ignore tests/colab --ignore tests/classroom --ignore tests/explore --ignore tests/check/test_sandbox.py
+test-fast: setup ## the package alone, for the inner loop
+	@$(call pytest,-x) -n 2 tests $(SLOW:%=--ignore tests/%)
 
 # In an environment of its own, all that depends on versions; what looks at files is left out.
 define lane

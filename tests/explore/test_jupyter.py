@@ -109,7 +109,14 @@ class Opened:
         self.page.wait_for_function(DONE, timeout=180_000)
 
     def _menu(self, menu, entry):
-        self.page.get_by_role("menuitem", name=menu, exact=True).click()
+        opener = self.page.get_by_role("menuitem", name=menu, exact=True)
+        try:
+            opener.click(timeout=10_000)
+        except TimeoutError:  # a busy server may ask something first; what it asked is shown if this fails
+            dialog = self.page.locator("dialog")
+            print("a dialog:", dialog.all_inner_texts())
+            dialog.get_by_role("button").last.click()
+            opener.click()
         self.page.get_by_role("menuitem", name=entry, exact=True).click()
 
     def theme(self):
