@@ -133,7 +133,7 @@ site: setup ## the website of the chapters in SITE=build/site, from their stored
 	@$(PY) -m tools.site "$(SITE)"
 
 .PHONY: matrix
-matrix: setup ## how check judges the right and wrong answers of the tests
+matrix: setup ## write docs/check-matrix.md: how check judges the right and wrong answers of the tests
 	@$(PY) -m tools.matrix
 
 .PHONY: bench

@@ -1,11 +1,14 @@
-"""How ``check`` judges the right and wrong answers of the tests: ``python -m tools.matrix``."""
+"""How ``check`` judges the right and wrong answers of the tests, for its page: ``python -m tools.matrix``."""
 
 import contextlib
 import io
 from collections import Counter
+from pathlib import Path
 
 from mha_lab.check import check
 from tests.check.answers import table
+
+PAGE = Path(__file__).parents[1] / "docs" / "check-matrix.md"
 
 
 def rows() -> dict[str, list[tuple[str | None, str | None, bool]]]:
@@ -52,4 +55,5 @@ def _line(name: str, n: Counter, known: object) -> str:
 
 
 if __name__ == "__main__":
-    print(text(rows()))
+    head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
+    PAGE.write_text(f"{head}{text(rows())}\n", encoding="utf-8", newline="\n")
