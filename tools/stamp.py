@@ -155,10 +155,10 @@ def stamped(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
     """Write, or say, what is out of step."""
-    different = [(path, text) for path, text in stamped(root) if path.read_text(encoding="utf-8") != text]
     if arguments not in ([], ["check"]):
         print(f"expected nothing or check, got {' '.join(arguments)}", file=sys.stderr)
         return 2
+    different = [(path, text) for path, text in stamped(root) if path.read_text(encoding="utf-8") != text]
     for path, text in different:
         if arguments:
             print(f"{path.relative_to(root)}: out of step; run `make stamp`", file=sys.stderr)
