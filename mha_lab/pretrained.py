@@ -21,6 +21,7 @@ from mha_lab import _expect as expect
 from mha_lab.masks import causal_mask
 from mha_lab.multihead import MultiHeadAttention
 
+OLDEST = (5, 6)  # of transformers: before it, a layer was called with another mask, and its weights differed
 PATIENCE = 3  # seconds to wait for an answer from the place where weights are kept
 
 
@@ -153,6 +154,9 @@ def _load(name: str) -> tuple[nn.Module, Any]:
         from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
     except ImportError as error:
         raise Unavailable("no transformers here: pip install transformers") from error
+    if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        raise Unavailable(f"transformers {needed} or newer is needed, and here is {transformers.__version__}")
     for local in (True, False):
         if not local and (HF_HUB_OFFLINE or not _answers(ENDPOINT)):
             raise Unavailable(f"{name} was never downloaded here, and the network does not answer")

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import tomllib
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from mha_lab import MultiHeadAttention, causal_mask, padding_mask, pretrained
 from mha_lab.pretrained import Unavailable, from_bert, from_gpt2
 from tests.no_network import refusing
+from tests.notebooks.chapters import ROOT
 
 transformers = pytest.importorskip("transformers")
 
@@ -164,6 +166,19 @@ for name in ("bert-base-uncased", "gpt2"):
     except pretrained.Unavailable as reason:
         print(reason)
 """
+
+
+def test_an_older_transformers_is_refused(monkeypatch):
+    """It would read other weights, and say nothing."""
+    monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.57.6")
+    with pytest.raises(Unavailable, match=r"transformers 5.6 or newer is needed, and here is 4.57.6"):
+        pretrained.read("gpt2", "a dog", layer=0)
+
+
+def test_the_oldest_transformers_is_the_declared_one():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bound = ".".join(map(str, pretrained.OLDEST))
+    assert project["optional-dependencies"]["pretrained"] == [f"transformers>={bound}"]
 
 
 def test_without_a_network_it_says_so_soon_and_quietly(tmp_path):
