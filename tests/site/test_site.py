@@ -470,6 +470,7 @@ def test_search_finds_a_chapter(browser, roots, where):
     page.keyboard.type("softmax")
     page.keyboard.press("Enter")
     page.wait_for_selector("#search-results a >> text=01 Single-head attention")
+    page.wait_for_load_state("networkidle")  # the excerpts: a click before they are all there breaks one off
     page.get_by_role("link", name="04 Masking").last.click()
     page.wait_for_url("**/04_masking.html*")
     assert page.errors == []
