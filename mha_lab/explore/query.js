@@ -81,11 +81,12 @@ function render({ model, el }) {
   const numbers = ["x", "y"].map((axis, c) =>
     make("input", {
       type: "number", step: 0.1, "aria-label": `query, ${axis}`,
-      onchange: (event) => {
-        const query = [...state().query];
-        query[c] = Number(event.target.value);
-        move(query, true);
+      oninput: (event) => {  // at each key: some front ends take Enter for themselves
+        if (Number.isNaN(event.target.valueAsNumber)) return;  // nothing yet, or only a minus sign
+        move(state().query.map((x, i) => (i === c ? event.target.valueAsNumber : x)), false);
       },
+      onchange: tell,
+      onblur: draw,  // the number that counts, within the plane
     }));
   const d_k = keys[0].length;
   const offered = [[1, "no scale"], [1 / Math.sqrt(d_k), "1/√d_k"], [1 / d_k, "1/d_k"]];
