@@ -137,6 +137,10 @@ site: setup ## the website of the chapters in SITE=build/site, from their stored
 matrix: setup ## write docs/check-matrix.md: how check judges the right and wrong answers of the tests
 	@$(PY) -m tools.matrix
 
+.PHONY: draws
+draws: setup ## every answer of the tests on N=20 draws of random problems: is it always judged the same?
+	@$(PY) -m tools.draws $(N)
+
 .PHONY: bench
 bench: setup ## speed and memory as ratios, side by side with PyTorch's layer
 	@$(PY) -m bench

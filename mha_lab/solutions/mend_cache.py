@@ -40,7 +40,7 @@ def _problems(draw):
         torch.tensor([[[[3.0, 0.0], [3.0, 6.0]]]]),
     )
     for dtype in (torch.float32, torch.float64, torch.float64):
-        n_new, n_old, d_k = draw.primes(3)
+        n_new, n_old, d_k = draw.primes(3, at_least=3)  # of two new tokens, one place too far hides nothing
         new, old = (2, 3, n_new, d_k), (2, 3, n_old, d_k)
         yield tuple(2 * draw.normal(*shape, dtype=dtype) for shape in (new, new, new, old, old))
 

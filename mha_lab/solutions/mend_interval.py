@@ -41,6 +41,11 @@ def _problems(draw):
         torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]),
         12.71,
     )
+    yield (  # here no mistake has the width of another
+        torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]),
+        torch.tensor([[0.0, 1.0], [1.0, 1.0], [1.0, 1.0]]),
+        4.3,
+    )
     for dtype in (torch.float32, torch.float64, torch.float64):
         seeds, problems = draw.primes(2, at_least=3)
         level = draw.normal(2, seeds, 1)

@@ -14,6 +14,7 @@ def predict_guess_loss(num_lookups, candidates):
 
 def _problems(draw):
     yield 2, 2
+    yield 3, 2  # here no mistake gives what another gives
     for _ in range(4):
         num_lookups, candidates = draw.primes(2)
         yield num_lookups, candidates

@@ -1,17 +1,19 @@
 """Right answers earn everything, wrong ones nothing, and the mistake is called by its name."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
 
 import mha_lab
-from mha_lab.check import check, sandbox
+from mha_lab.check import check, diagnose, sandbox
 from mha_lab.check.diagnose import judge
 from mha_lab.check.exercise import Draw, find, names
 from mha_lab.check.report import points
 from tests.check.answers import named, table
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, markdown, read
+from tools import draws
 from tools.matrix import text
 from tools.notebooks import exercise_of
 
@@ -36,6 +38,12 @@ def patience(monkeypatch):
     monkeypatch.setattr(sandbox, "SECONDS", 60.0)
 
 
+@pytest.fixture
+def one_draw(monkeypatch):
+    """The same problems in every run; how much hangs on the draw is what ``make draws`` tries."""
+    monkeypatch.setattr(diagnose, "Draw", partial(Draw, 0))
+
+
 def test_every_exercise_has_rows_and_every_row_an_exercise():
     assert set(TABLE) == set(names())
 
@@ -49,7 +57,7 @@ def test_at_least_four_right_styles_and_two_ways_to_make_each_mistake(name):
 
 
 @pytest.mark.parametrize(("name", "answer"), RIGHT, ids=[f"{n}-{i}" for i, (n, _) in enumerate(RIGHT)])
-def test_a_right_answer_earns_everything(name, answer):
+def test_a_right_answer_earns_everything(one_draw, name, answer):
     score = check(answer)
     assert score.passed, score.message
     assert score == score.points == score.possible == find(name).points
@@ -59,7 +67,7 @@ def test_a_right_answer_earns_everything(name, answer):
 @pytest.mark.parametrize(
     ("name", "slug", "answer"), WRONG, ids=[f"{n}-{s}-{i}" for i, (n, s, _) in enumerate(WRONG)]
 )
-def test_a_wrong_answer_earns_nothing_and_is_named(name, slug, answer):
+def test_a_wrong_answer_earns_nothing_and_is_named(one_draw, name, slug, answer):
     score = check(answer)
     assert (score, score.passed, score.attempted) == (0, False, True)
     assert score.diagnosis == slug, score.message
@@ -74,6 +82,14 @@ def test_the_solution_is_right_on_many_draws(name):
         finding = judge(exercise, answer, [], Draw(seed))
         assert finding is not None
         assert finding.slug is None, finding
+
+
+def test_the_draws_tool_says_what_was_taken_for_what(monkeypatch):
+    right, wrong = dict(RIGHT)["causal_mask"], next(a for n, _, a in WRONG if n == "causal_mask")
+    slug = next(s for n, s, _ in WRONG if n == "causal_mask")
+    rows = [(None, right), (slug, wrong), ("too-slow", wrong), ("mask-ignored", right)]
+    monkeypatch.setattr(draws, "table", lambda: {"causal_mask": rows})
+    assert draws.surprises("causal_mask", 3) == {("mask-ignored", None): 3}
 
 
 def untouched(name):
