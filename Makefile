@@ -35,9 +35,10 @@ lint: setup ## every check of .pre-commit-config.yaml: ruff, clean chapters, lar
 	@$(PY) -m pre_commit run --all-files
 
 .PHONY: format
-format: setup ## lay out code and notebooks, and mend what ruff can
-	@$(PY) -m ruff check --fix .
+format: setup ## lay out code and notebooks, mend what ruff can, drop what an editor left in a chapter
+	@$(PY) -m ruff check --fix --exit-zero --quiet .
 	@$(PY) -m ruff format .
+	@$(PY) tools/notebooks.py clean
 
 .PHONY: stamp
 stamp: setup ## write address, titles, minutes and points wherever they are repeated
@@ -110,8 +111,8 @@ repeat-notebooks: setup ## the chapters N=20 times; stops at the first differenc
 	done; echo "$(N) runs, no difference"
 
 .PHONY: notebooks
-notebooks: setup ## run every chapter in a fresh kernel and store its outputs, cleaned
-	@$(PY) tools/notebooks.py run
+notebooks: setup ## run every chapter, or CHAPTER=03, in a fresh kernel and store its outputs, cleaned
+	@$(PY) tools/notebooks.py run $(CHAPTER)
 
 COURSE ?= course
 
@@ -146,7 +147,7 @@ bench: setup ## speed and memory as ratios, side by side with PyTorch's layer
 	@$(PY) -m bench
 
 .PHONY: pins
-pins: ## write constraints.txt from a fresh environment with the newest releases
+pins: ## write constraints.txt from a fresh environment: the newest releases, torch as in tools/pins.sh
 	@sh tools/pins.sh
 
 .PHONY: clean

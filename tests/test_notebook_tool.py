@@ -69,9 +69,25 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_cleaning_what_is_stored_runs_nothing(folder, capsys):
+    path = folder / "00_good.ipynb"
+    assert tool.main(["run", "00"]) == 0
+    stored = path.read_text()
+    edited = nbformat.read(path, as_version=4)
+    edited.metadata.kernelspec.display_name = "Python 3 (ipykernel)"  # as JupyterLab saves it
+    edited.cells[1].metadata = {"trusted": True, "editable": True}
+    edited.cells[1].source = "print('y'); x"
+    nbformat.write(edited, path)
+    assert tool.main(["check", "00"]) == 1
+    assert tool.main(["clean", "00"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "00_good.ipynb"
+    assert tool.main(["check", "00"]) == 0
+    assert path.read_text() == stored.replace("print('x'); x", "print('y'); x")
+
+
 def test_running_stores_outputs_and_the_check_is_content(folder, capsys):
     assert tool.main(["check", "00"]) == 1
-    assert "00_good.ipynb: not clean; run `make notebooks`" in capsys.readouterr().err
+    assert "00_good.ipynb: not clean; run `make format`" in capsys.readouterr().err
     assert tool.main(["run", "00"]) == 0
     assert tool.main(["check", "00"]) == 0
     first, second = nbformat.read(folder / "00_good.ipynb", as_version=4).cells

@@ -1,10 +1,10 @@
 """Run the chapters and store their outputs, cleaned: ``python tools/notebooks.py run [NAME ...]``.
 
-``run`` executes each chapter in one fresh kernel of this Python and writes it back. ``check`` says
-which chapters are not clean, without running anything. Cleaning keeps what a reader sees and what a
-test compares (outputs, counts, ids, tags, alternative texts) and drops the rest (times, versions,
-widget state), so that a second run on one machine gives the same bytes. It also marks the exercises
-for nbgrader, so that a chapter is an assignment as it stands.
+``run`` executes each chapter in one fresh kernel of this Python and writes it back. ``clean`` writes back
+what is stored, after a change of text only; ``check`` says which chapters are not clean. Cleaning keeps
+what a reader sees and what a test compares (outputs, counts, ids, tags, alternative texts) and drops the
+rest (times, versions, widget state), so that a second run on one machine gives the same bytes. It also
+marks the exercises for nbgrader, so that a chapter is an assignment as it stands.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -157,21 +158,33 @@ def run(paths: list[Path]) -> int:
     return 0
 
 
+def dirty(paths: list[Path]) -> Iterator[tuple[Path, str]]:
+    """Each chapter that is not as cleaning would write it, with the text that it should have."""
+    for path in paths:
+        text = to_text(clean(nbformat.read(path, as_version=4), path.stem))
+        if path.read_text(encoding="utf-8") != text:
+            yield path, text
+
+
+def clean_stored(paths: list[Path]) -> int:
+    """Clean chapters without running them: their outputs stay."""
+    for path, text in dirty(paths):
+        path.write_text(text, encoding="utf-8", newline="\n")
+        print(path.name)
+    return 0
+
+
 def check(paths: list[Path]) -> int:
-    """Say which chapters `make notebooks` would clean."""
-    dirty = [
-        path.name
-        for path in paths
-        if path.read_text(encoding="utf-8") != to_text(clean(nbformat.read(path, as_version=4), path.stem))
-    ]
-    for name in dirty:
-        print(f"{name}: not clean; run `make notebooks`", file=sys.stderr)
-    return 1 if dirty else 0
+    """Say which chapters are not clean."""
+    found = list(dirty(paths))
+    for path, _ in found:
+        print(f"{path.name}: not clean; run `make format`", file=sys.stderr)
+    return 1 if found else 0
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["run", "check"])
+    parser.add_argument("command", choices=["run", "clean", "check"])
     parser.add_argument("chapters", nargs="*", help="file names or their first letters; all if none")
     given = parser.parse_args(arguments)
     paths = sorted(FOLDER.glob("*.ipynb"))
@@ -181,7 +194,7 @@ def main(arguments: list[str]) -> int:
     if not paths:
         print(f"no chapter matches {given.chapters}", file=sys.stderr)
         return 1
-    return {"run": run, "check": check}[given.command](paths)
+    return {"run": run, "clean": clean_stored, "check": check}[given.command](paths)
 
 
 if __name__ == "__main__":
