@@ -51,11 +51,15 @@ class Chapter:
     def read(cls, path: Path) -> "Chapter":
         """From its first cell, and the headings of its exercises: name, difficulty, minutes."""
         notebook = nbformat.read(path, as_version=4)
-        title, promise = re.match(r"# (.+)\n\n(.+)", notebook.cells[0].source).groups()
-        minutes = int(re.search(r"\*\*Time\*\*: (\d+)", notebook.cells[0].source)[1])
+        first = re.match(r"# (.+)\n\n(.+)(?s:.*)\*\*Time\*\*: (\d+) minutes", notebook.cells[0].source)
+        if not first:
+            wanted = "a first cell with # TITLE, an empty line, a promise, and **Time**: N minutes"
+            raise ValueError(f"{path.name}: expected {wanted}, got {notebook.cells[0].source!r}")
+        title, promise, minutes = first.groups()
         text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
         exercises = re.findall(r"^### Exercise: (\w+) · (\w+), (\d+) minutes$", text, re.MULTILINE)
-        return cls(path.stem, title, promise, minutes, tuple((n, how, int(m)) for n, how, m in exercises))
+        listed = tuple((n, how, int(m)) for n, how, m in exercises)
+        return cls(path.stem, title, promise, int(minutes), listed)
 
 
 def address(root: Path = ROOT) -> str:

@@ -76,6 +76,16 @@ def test_where_a_chapter_opens():
     }
 
 
+@pytest.mark.parametrize("old", ["# 01 ", "**Time**", " minutes"])
+def test_a_first_cell_that_says_too_little_is_an_error(copy, old):
+    path = copy / "notebooks" / f"{NAMES[1]}.ipynb"
+    chapter = nbformat.read(path, as_version=4)
+    chapter.cells[0].source = chapter.cells[0].source.replace(old, "")
+    nbformat.write(chapter, path)
+    with pytest.raises(ValueError, match=r"01_\w+\.ipynb: expected a first cell with # TITLE, .*Time"):
+        stamp.main([], copy)
+
+
 def test_a_page_without_the_comments_is_an_error():
     with pytest.raises(ValueError, match="no place for chapters"):
         stamp.between("# A page", "chapters", "| |")

@@ -1,4 +1,4 @@
-"""A chapter 11 that no list knows, with one of everything that a page may get wrong."""
+"""A last chapter that no list knows, with one of everything that a page may get wrong."""
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -6,8 +6,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from mha_lab.explore import _widget
 from tests.explore import examples
 
-NAME = "11_one_more"
-TITLE = "11 One more"
+NAME = "99_one_more"
+TITLE = "99 One more"
 TEXT = f"""\
 # {TITLE}
 
