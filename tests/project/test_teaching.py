@@ -37,11 +37,22 @@ def test_every_mistake_that_it_names_is_one_of_that_chapter():
         assert set(re.findall(r"`(.+?)`", slugs)) <= known
 
 
-def test_the_session_lasts_90_minutes():
-    spans = [(int(a), int(b)) for a, b in re.findall(r"^\| (\d+)–(\d+) \|", GUIDE, re.MULTILINE)]
-    assert spans[0][0] == 0
-    assert spans[-1][1] == 90
+@pytest.mark.parametrize(
+    ("plan", "minutes"), {"One session of 90 minutes": 90, "One chapter in one session": 60}.items()
+)
+def test_a_plan_fills_its_minutes(plan, minutes):
+    part = GUIDE.split(f"\n## {plan}\n")[1].split("\n## ")[0]
+    assert f" {minutes} minutes" in f" {plan} {part}"
+    spans = [(int(a), int(b)) for a, b in re.findall(r"^\| (\d+)–(\d+) \|", part, re.MULTILINE)]
+    assert (spans[0][0], spans[-1][1]) == (0, minutes)
     assert all(before[1] == after[0] for before, after in pairwise(spans))
+
+
+def test_the_plan_of_one_chapter_takes_its_steps_in_order():
+    part = GUIDE.split("\n## One chapter in one session\n")[1].split("\n## ")[0]
+    rows = " ".join(re.findall(r"\| (steps? [^|]+) \|", part))
+    assert re.findall(r"\b\d\b", rows) == list("1234567")
+    assert "## 7 Break it" in markdown(read("03_splitting_heads"))
 
 
 @pytest.mark.parametrize(
