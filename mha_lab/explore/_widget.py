@@ -68,13 +68,19 @@ class Explorable(anywidget.AnyWidget):
 
 
 def _plain(value: Any) -> Any:
-    """``value`` for JSON; its numbers rounded, bytes (which are float32) as base64 of rounded ones."""
+    """``value`` for JSON; its numbers rounded, bytes (which are float32) as base64 of rounded ones.
+
+    A whole number has no point, as JavaScript writes it: a notebook saved in JupyterLab stays the same.
+    """
     if isinstance(value, bytes):
         rounded = np.frombuffer(value, dtype="<f4").round(DIGITS)
         return base64.b64encode(rounded.tobytes()).decode()
     if isinstance(value, list):
         return [_plain(each) for each in value]
-    return round(value, DIGITS) + 0.0 if isinstance(value, float) else value
+    if isinstance(value, float):
+        rounded = round(value, DIGITS)
+        return int(rounded) if rounded.is_integer() else rounded
+    return value
 
 
 def short(names: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Each explorable on a plain page, without any kernel: pointer, keyboard, speed, markup, accessibility."""
 
+import json
 import os
 
 import pytest
@@ -33,6 +34,13 @@ only = pytest.mark.parametrize
 
 def value(page, name):
     return page.evaluate("(name) => model.get(name)", name)
+
+
+@only("page", examples.ALL, indirect=True)
+def test_a_stored_start_stays_as_it_is_when_a_browser_saves_it(page, request):
+    stored = json.dumps(examples.ALL[request.node.callspec.params["page"]]().start())
+    saved = page.evaluate("(text) => JSON.stringify(JSON.parse(text))", stored)
+    assert json.dumps(json.loads(saved)) == stored
 
 
 @only("page", ["query"], indirect=True)
