@@ -1,59 +1,69 @@
-"""How ``check`` judges the right and wrong answers of the tests, for its page: ``python -m tools.matrix``."""
+"""How ``check`` judges what readers typed first: ``python -m tools.matrix`` writes the page.
 
-import contextlib
-import io
+``python -m tools.matrix 01`` or ``... 01 scaled_scores`` prints each try of a chapter with what ``check`` says of it.
+"""
+
+import sys
 from collections import Counter
 from pathlib import Path
 
-from mha_lab.check import check
-from tests.check.answers import table
+from mha_lab.check.diagnose import Finding
+from mha_lab.check.exercise import find
+from mha_lab.check.report import make
+from tests.check.corpus import Try, tries
 
 PAGE = Path(__file__).parents[1] / "docs" / "check-matrix.md"
+COLUMNS = "tries", "right", "right refused", "wrong accepted", "false", "without a name"
 
 
-def rows() -> dict[str, list[tuple[str | None, str | None, bool]]]:
-    """``{exercise: [(wanted slug, found slug, accepted)]}``."""
-    found = {}
-    for name, answers in table().items():
-        found[name] = []
-        for slug, answer in answers:
-            with contextlib.redirect_stdout(io.StringIO()):
-                score = check(answer)
-            found[name].append((slug, score.diagnosis, score.passed))
-    return found
+def unnamed(finding: Finding) -> bool:
+    """Nothing is said of why: neither a known mistake nor a cause."""
+    return finding.slug == "wrong" or (finding.slug == "raises" and not finding.cause)
 
 
-def text(judged_rows: dict[str, list[tuple[str | None, str | None, bool]]]) -> str:
-    """The matrix as a Markdown table."""
-    lines = [
-        "| exercise | right answers accepted | wrong answers rejected | named as wanted | mistakes known |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    total = Counter()
-    for name, judged in judged_rows.items():
-        right = [row for row in judged if row[0] is None]
-        wrong = [row for row in judged if row[0] is not None]
-        numbers = Counter(
-            right=len(right),
-            accepted=sum(row[2] for row in right),
-            wrong=len(wrong),
-            rejected=sum(not row[2] for row in wrong),
-            named=sum(row[0] == row[1] for row in wrong),
-        )
-        total += numbers
-        known = len({row[0] for row in wrong})
-        lines.append(_line(f"`{name}`", numbers, known))
-    lines.append(_line("all", total, ""))
+def text(judged: list[tuple[Try, Finding | None]], false: Counter) -> str:
+    """The table in Markdown; ``false`` counts the tries of which something untrue was said."""
+    rows: dict[str, Counter] = {}
+    for one, finding in judged:
+        row, passed = rows.setdefault(one.exercise, Counter()), finding is not None and finding.slug is None
+        row["tries"] += 1
+        row["right"] += one.right
+        row["right refused"] += one.right and not passed
+        row["wrong accepted"] += passed and not one.right
+        row["without a name"] += not passed and finding is not None and unnamed(finding)
+    for name, row in rows.items():
+        row["false"] = false[name]
+    rows["all"] = sum(rows.values(), Counter())
+    lines = ["| exercise | " + " | ".join(COLUMNS) + " |", "| --- |" + " --- |" * len(COLUMNS)]
+    for name, row in rows.items():
+        shown = name if name == "all" else f"`{name}`"
+        lines.append(f"| {shown} | " + " | ".join(str(row[column]) for column in COLUMNS) + " |")
     return "\n".join(lines)
 
 
-def _line(name: str, n: Counter, known: object) -> str:
-    return (
-        f"| {name} | {n['accepted']} of {n['right']} | {n['rejected']} of {n['wrong']} "
-        f"| {n['named']} of {n['wrong']} | {known} |"
-    )
+def show(chapter: str, exercise: str = "") -> None:
+    """Each try, its verdict, and the message."""
+    for one in tries(chapter):
+        if exercise in ("", one.exercise):
+            finding = one.judge()
+            passed = finding is not None and finding.slug is None
+            flags = [
+                "RIGHT REFUSED" * (one.right and not passed),
+                "WRONG ACCEPTED" * (passed and not one.right),
+                "UNNAMED" * bool(finding and not passed and unnamed(finding)),
+                "STUB" * (finding is None),
+            ]
+            print(f"{'=' * 100}\n{one}  {' '.join(filter(None, flags))}")
+            print(f"deserves: {'right' if one.right else 'wrong: ' + one.why}\n{one.source}")
+            print(make(find(one.exercise), finding))
 
 
 if __name__ == "__main__":
-    head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
-    PAGE.write_text(f"{head}{text(rows())}\n", encoding="utf-8", newline="\n")
+    if len(sys.argv) > 1:
+        show(*sys.argv[1:])
+    else:
+        from tests.check.claims import false_of
+
+        judged = [(one, one.judge()) for one in tries()]
+        head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
+        PAGE.write_text(f"{head}{text(judged, false_of(judged))}\n", encoding="utf-8", newline="\n")

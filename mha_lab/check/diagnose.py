@@ -1,69 +1,32 @@
 """From what an answer returned to the name of the mistake behind it."""
 
+import inspect
+import warnings
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
+from mha_lab.check import compare, errors, observe, trace
 from mha_lab.check.exercise import Draw, Exercise
-from mha_lab.check.sandbox import Outcome, Plain, attempt, read, try_all
-
-TOLERANCE = {"float64": 1e-8, "float32": 1e-4, "float16": 1e-2, "bfloat16": 1e-1}  # other dtypes: none
+from mha_lab.check.sandbox import Outcome, compute, plain, try_all
 
 
 @dataclass(frozen=True)
 class Finding:
     """The verdict on one answer: ``slug`` is ``None`` where it is right.
 
-    ``example`` is ``(arguments, expected, got)`` of the smallest problem where it is wrong.
+    ``seen`` was computed from the answer's own result; ``cause`` is what explains it, empty where nothing
+    known does. ``note`` is what the answer's code shows: names of the notebook. ``example`` is ``(arguments, expected, got)`` of the smallest problem where it is wrong.
     """
 
     slug: str | None
-    says: str = ""
+    seen: str = ""
+    cause: str = ""
     section: str = ""
     example: tuple[tuple, Any, Any] | None = None
-
-
-def same(one: Any, other: Any, *, dtype: bool = True) -> bool:
-    """Equal values, shapes and (if asked) dtypes, up to rounding; NaN equals NaN."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(
-            same(a, b, dtype=dtype) for a, b in zip(one, other, strict=True)
-        )
-    if isinstance(one, Plain) and isinstance(other, Plain):
-        if one.array is None or other.array is None:
-            return one == other
-        if one.array.shape != other.array.shape or (dtype and one.dtype != other.dtype):
-            return False
-        tolerance = max(TOLERANCE.get(kind, 0.0) for kind in (one.dtype, other.dtype))
-        a, b = (x.array.astype(np.complex128) for x in (one, other))
-        return bool(np.allclose(a, b, atol=tolerance, rtol=tolerance, equal_nan=True))
-    return type(one) is type(other) and one == other
-
-
-def shapes(value: Any) -> str:
-    """The shape of a result in words."""
-    if isinstance(value, tuple):
-        return "(" + ", ".join(shapes(item) for item in value) + ")" if value else "an empty tuple"
-    if isinstance(value, Plain):
-        return value.dtype if value.array is None else str(tuple(value.array.shape))
-    return type(value).__name__
-
-
-def _shape_only(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_shape_only(item) for item in value)
-    if isinstance(value, Plain):
-        return value.dtype if value.array is None else value.array.shape
-    return type(value)
-
-
-def _match(one: Outcome, other: Outcome) -> bool:
-    if one.kind != other.kind:
-        return False
-    return same(one.value, other.value, dtype=False) if one.kind == "returned" else one.value == other.value
+    note: str = ""
 
 
 def judge(exercise: Exercise, answer: Any, refused: list[Any], draw: Draw | None = None) -> Finding | None:
@@ -76,27 +39,9 @@ def judge(exercise: Exercise, answer: Any, refused: list[Any], draw: Draw | None
 
 def verdict(exercise: Exercise, problems: list[tuple], outcomes: list[Outcome]) -> Finding | None:
     """The same for outcomes that were collected elsewhere."""
-    first = outcomes[0]
-    if first.kind == "raised" and first.value == "NotImplementedError\n":
-        return None
-    if exercise.bug and all(
-        _match(outcome, read(attempt(exercise.apply, exercise.bug, copies(problem))))
-        for outcome, problem in zip(outcomes, problems, strict=True)
-    ):
-        return None
-    expected = [read(attempt(exercise.apply, exercise.answer, copies(p))) for p in problems]
-    kept = [read(attempt(lambda *_: None, None, copies(p))).inputs for p in problems]
-    wrong = [
-        i for i, outcome in enumerate(outcomes) if not _right(exercise, problems[i], outcome, expected[i])
-    ]
-    if wrong:
-        return _name(exercise, problems, outcomes, expected, wrong)
-    for i, outcome in enumerate(outcomes):
-        if not same(outcome.inputs, kept[i]):
-            example = (problems[i], kept[i], outcome.inputs)
-            says = "The result is right, but your function changes the tensors that it is given."
-            return Finding("changes-its-input", says, exercise.section, example)
-    return Finding(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _Case(exercise, problems, outcomes).finding()
 
 
 def copies(arguments: tuple) -> tuple:
@@ -114,88 +59,262 @@ def _copy(argument: Any) -> Any:
     return argument.clone() if isinstance(argument, Tensor) else argument
 
 
-def _right(exercise: Exercise, arguments: tuple, outcome: Outcome, expected: Outcome) -> bool:
-    if outcome.kind != "returned":
-        return False
-    if exercise.accepts is not None:
-        return exercise.accepts(outcome.value, *arguments) is None
-    return same(outcome.value, expected.value)
+class _Case:
+    """One answer's outcomes beside what is expected; each method looks for one kind of explanation."""
 
+    def __init__(self, exercise: Exercise, problems: list[tuple], outcomes: list[Outcome]) -> None:
+        self.exercise, self.problems, self.outcomes = exercise, problems, outcomes
+        self.expected = [self._of(exercise.answer, p).value for p in problems]
+        self.wrong = [i for i in range(len(problems)) if not self._right(i)]
+        # The problem that is shown: the smallest where it returned something wrong.
+        returned = [i for i in self.wrong if outcomes[i].kind == "returned"]
+        self.shown = min(returned or self.wrong, key=lambda i: compare.size(problems[i]), default=0)
 
-def _name(
-    exercise: Exercise,
-    problems: list[tuple],
-    outcomes: list[Outcome],
-    expected: list[Outcome],
-    wrong: list[int],
-) -> Finding:
-    """The misconception that explains every wrong outcome, or what can be said without one."""
-    i = wrong[0]
-    got, example = outcomes[i], (problems[i], expected[i].value, outcomes[i].value)
-
-    def finding(slug: str, says: str, section: str = exercise.section) -> Finding:
-        return Finding(slug, says, section, example if got.kind == "returned" else None)
-
-    if got.kind == "too slow":
-        return finding(
-            "too-slow",
-            "Your function did not return in time, and was stopped. Is there a loop without an end?",
+    def finding(self) -> Finding | None:
+        exercise, first = self.exercise, self.outcomes[0]
+        if first.kind == "stub" or (exercise.bug and first.code == trace.fingerprint(exercise.bug)):
+            return None
+        if not self.wrong:
+            return self._changed() or Finding(None)
+        if exercise.bug and self._fits(exercise.bug):  # TODO: goes when every bug is the stub verbatim
+            return None
+        ways = (
+            self._stopped,
+            self._refused,
+            self._known,
+            self._raised,
+            self._nothing,
+            self._explained,
+            self._bug,
+            self._shape,
+            self._half,
+            self._notebook,
+            self._pattern,
         )
-    if got.kind == "died":
-        return finding(
-            "raises",
-            "The process that ran your function died. Did it ask for too much memory, or end Python?",
+        found = next(filter(None, (way() for way in ways)), None)
+        return found or self._say("wrong", self.seen(), "")
+
+    # What is right
+
+    def _of(self, answer: Any, arguments: tuple) -> Outcome:
+        return compute(self.exercise.apply, answer, copies(arguments))
+
+    def _right(self, i: int) -> bool:
+        outcome = self.outcomes[i]
+        if outcome.kind != "returned":
+            return False
+        if self.exercise.accepts is not None:
+            return self.exercise.accepts(outcome.value, *self.problems[i]) is None
+        return compare.same(self.expected[i], outcome.value)
+
+    def _changed(self) -> Finding | None:
+        for i, outcome in enumerate(self.outcomes):
+            kept = tuple(plain(a) for a in self.problems[i] if isinstance(a, Tensor))
+            if kept and not compare.same(kept, outcome.inputs, 0.0):
+                says = "The result is right, but your function changes the tensors that it is given."
+                return Finding(
+                    "changes-its-input",
+                    says,
+                    "",
+                    self.exercise.section,
+                    (self.problems[i], kept, outcome.inputs),
+                )
+        return None
+
+    # What is said
+
+    def seen(self) -> str:
+        """What was observed in the result that is shown."""
+        i = self.shown
+        if self.outcomes[i].kind != "returned":
+            return ""
+        if self.exercise.accepts is not None:
+            return self.exercise.accepts(self.outcomes[i].value, *self.problems[i])[1]
+        return observe.seen(self.expected[i], self.outcomes[i].value, self.exercise.results)
+
+    def _say(self, slug: str, seen: str, cause: str, section: str = "") -> Finding:
+        i = self.shown
+        got = self.outcomes[i]
+        example = (self.problems[i], self.expected[i], got.value) if got.kind == "returned" else None
+        return Finding(slug, seen, cause, section or self.exercise.section, example, self._reads())
+
+    def _reads(self) -> str:
+        """The notebook's names that the function uses; they are no argument of it."""
+        names = [f"`{name}`, which is {what}" for name, what in self.outcomes[0].reads]
+        if not names:
+            return ""
+        return (
+            f"Your function uses the notebook's {' and '.join(names)}. All that it needs is in its arguments."
         )
-    for slug, mistake in exercise.mistakes.items():
-        for variant in mistake.variants:
-            if all(
-                _match(outcomes[j], read(attempt(exercise.apply, variant, copies(problems[j]))))
-                for j in wrong
-            ):
-                return finding(slug, mistake.says, mistake.section)
-    if got.kind == "raised":
-        name, _, text = got.value.partition("\n")
-        if name == "Refused":
-            says = "Your function calls the finished version of the very function that this exercise builds."
-            return finding("wrong", says + " Write it from smaller pieces.")
-        where = f" on arguments of shape {_argument_shapes(problems[i])}"
-        return finding("raises", f"Your function raises {name}{where}: {text.strip() or 'no message'}")
-    if got.value is None:
-        return finding("returns-nothing", "Your function returns None. Is the line `return ...` missing?")
-    if exercise.accepts is not None:
-        slug = exercise.accepts(got.value, *problems[i])
-        if slug in exercise.mistakes:
-            mistake = exercise.mistakes[slug]
-            return finding(slug, mistake.says, mistake.section)
-        if slug == "wrong-shape":
-            return finding(
-                slug, f"Your function returns {shapes(got.value)}; expected was {shapes(expected[i].value)}."
+
+    # Ways to explain it
+
+    def _stopped(self) -> Finding | None:
+        kinds = {self.outcomes[i].kind for i in self.wrong}
+        if "too slow" in kinds:
+            return self._say(
+                "too-slow",
+                "Your function did not return in time, and was stopped.",
+                "Is there a loop without an end?",
             )
-        return finding(slug or "wrong", "The result is not what the exercise asks for.")
-    if _shape_only(got.value) != _shape_only(expected[i].value):
-        says = f"Your function returns {shapes(got.value)} where {shapes(expected[i].value)} is expected."
-        return finding("wrong-shape", says)
-    if all(
-        outcomes[j].kind == "returned" and same(outcomes[j].value, expected[j].value, dtype=False)
-        for j in wrong
-    ):
-        wanted = _dtypes(expected[i].value)
-        says = f"The values are right, but the dtype is {_dtypes(got.value)} where {wanted} is expected."
-        return finding("wrong-dtype", says)
-    return finding(
-        "wrong", "The shape is right and the values are not, and it is none of the known mistakes."
-    )
+        if "died" in kinds:
+            return self._say(
+                "raises",
+                "The process that ran your function died.",
+                "Did it ask for too much memory, or end Python?",
+            )
+        return None
 
+    def _refused(self) -> Finding | None:
+        if not any(o.kind == "raised" and o.value.startswith("Refused\n") for o in self.outcomes):
+            return None
+        says = "Your function calls the finished version of the very function that this exercise builds."
+        return self._say("calls-the-finished-one", says, "Write it from smaller pieces.")
 
-def _argument_shapes(arguments: tuple) -> str:
-    return ", ".join(str(tuple(a.shape)) if hasattr(a, "shape") else _brief(a) for a in arguments)
+    def _known(self) -> Finding | None:
+        """The mistakes whose code gives the same on every problem."""
+        fitting = {}
+        for slug, mistake in self.exercise.mistakes.items():
+            if any(self._fits(variant) for variant in mistake.variants):
+                fitting[slug] = mistake
+        if any(not mistake.of for mistake in fitting.values()):  # one mistake explains it: two are not needed
+            fitting = {slug: mistake for slug, mistake in fitting.items() if not mistake.of}
+        if not fitting:
+            return None
+        (slug, mistake), *others = fitting.items()
+        cause = mistake.says
+        if others:
+            cause = (
+                "Two mistakes give exactly these results. " if len(others) == 1 else "Several mistakes fit. "
+            )
+            cause += " Or: ".join(m.says for m in fitting.values())
+        if self.outcomes[self.shown].kind == "raised":
+            return self._say(slug, self._line(), cause, mistake.section)
+        return self._say(slug, self.seen(), cause, mistake.section)
 
+    def _fits(self, variant: Any) -> bool:
+        order = [self.shown, *(i for i in range(len(self.problems)) if i != self.shown)]
+        return all(self._match(self.outcomes[i], self._of(variant, self.problems[i])) for i in order)
 
-def _brief(value: Any) -> str:
-    return getattr(value, "__name__", None) or repr(value)
+    @staticmethod
+    def _match(one: Outcome, other: Outcome) -> bool:
+        if one.kind != other.kind:
+            return False
+        if one.kind == "raised":
+            return one.value == other.value
+        return compare.same(other.value, one.value)
 
+    def _raised(self) -> Finding | None:
+        raised = [i for i in self.wrong if self.outcomes[i].kind in ("raised", "stub")]
+        if not raised:
+            return None
+        self.shown = min(raised, key=lambda i: compare.size(self.problems[i]))
+        outcome = self.outcomes[self.shown]
+        name, _, text = outcome.value.partition("\n")
+        where = outcome.where
+        if name == "NotImplementedError" and not text:
+            stub = where.get("function") or "another function"
+            says = (
+                f"Your function calls `{stub}`, which is still to be written: it raises NotImplementedError."
+            )
+            return self._say("calls-a-stub", f"{says} Write that one first.", "")
+        arguments = inspect.signature(self.exercise.answer).parameters
+        if not where and "argument" in text:
+            return self._say("raises", self._line(), f"`check` calls it with: {', '.join(arguments)}.")
+        return self._say("raises", self._line(), errors.cause(name, text, where))
 
-def _dtypes(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(_dtypes(item) for item in value)
-    return value.dtype if isinstance(value, Plain) else type(value).__name__
+    def _line(self) -> str:
+        """The line that raised, what stands on it, and what Python said."""
+        outcome = self.outcomes[self.shown]
+        where = outcome.where
+        name, _, text = outcome.value.partition("\n")
+        said = f"{name}: {text.strip() or 'no message'}"
+        if not where:
+            sizes = ", ".join(trace.brief(argument) for argument in self.problems[self.shown])
+            return f"Your function raises, for arguments of {sizes}.\n  {said}"
+        place = f"line {where['line']} of {where['function'] or 'your function'}"
+        lines = [f"Your function raises in {place}:", f"    {where['text']}"]
+        if where["part"] and where["part"] != where["text"]:
+            lines.append(f"  at: {where['part']}")
+        if where["names"]:
+            lines.append(
+                "  where "
+                + ", ".join(f"{n} is {w}" if "shape" not in w else f"{n} has {w}" for n, w in where["names"])
+            )
+        return "\n".join([*lines, f"  {said}"])
+
+    def _nothing(self) -> Finding | None:
+        if not all(self.outcomes[i].value is None for i in self.wrong):
+            return None
+        return self._say(
+            "returns-nothing", "Your function returns None.", "Is the line `return ...` missing?"
+        )
+
+    def _explained(self) -> Finding | None:
+        """What the exercise itself makes of all results together, or of this one."""
+        exercise = self.exercise
+        if exercise.explains is not None:
+            told = exercise.explains(self.problems, [o.value for o in self.outcomes])
+            if told is not None:
+                slug, cause = told
+                section = exercise.mistakes[slug].section if slug in exercise.mistakes else ""
+                return self._say(slug, self.seen(), cause, section)
+        if exercise.accepts is not None:
+            slug, seen = exercise.accepts(self.outcomes[self.shown].value, *self.problems[self.shown])
+            mistake = exercise.mistakes.get(slug)
+            return self._say(slug, seen, mistake.says if mistake else "", mistake.section if mistake else "")
+        return None
+
+    def _bug(self) -> Finding | None:
+        if self.exercise.bug is None or not self._fits(self.exercise.bug):
+            return None
+        says = "On every problem that was tried, your function still gives what it gave with the bug."
+        return self._say("bug-still-there", self.seen(), says)
+
+    def _shape(self) -> Finding | None:
+        if all(self._lined_up(i) for i in self.wrong):
+            return None
+        wrong = [i for i in self.wrong if not self._lined_up(i)]
+        if self.shown not in wrong:
+            self.shown = min(wrong, key=lambda i: compare.size(self.problems[i]))
+        return self._say("wrong-shape", self.seen(), "")
+
+    def _lined_up(self, i: int) -> bool:
+        """As many results as are asked for, each of the expected shape and kind."""
+        pairs = compare.parts(self.expected[i], self.outcomes[i].value)
+        return pairs is not None and all(compare.shape(a) == compare.shape(b) for a, b in pairs)
+
+    def _half(self) -> Finding | None:
+        """Booleans for numbers, or half precision."""
+        pairs = [p for i in self.wrong for p in compare.parts(self.expected[i], self.outcomes[i].value)]
+        arrays = [(compare.as_array(a), compare.as_array(b)) for a, b in pairs]
+        if any(a is not None and b is not None and (a.dtype == bool) != (b.dtype == bool) for a, b in arrays):
+            return self._say("wrong-dtype", self.seen(), "")
+        if all(compare.same(self.expected[i], self.outcomes[i].value, compare.HALF) for i in self.wrong):
+            names = {getattr(b, "dtype", "") for _, b in pairs} & {"float16", "bfloat16"}
+            if names:
+                says = f"Your result is right only to the accuracy of {names.pop()}; float32 is expected."
+                return self._say("wrong-dtype", says, "")
+        return None
+
+    def _notebook(self) -> Finding | None:
+        if not self.outcomes[0].reads:
+            return None
+        return self._say("uses-the-notebook", self.seen(), "")
+
+    def _pattern(self) -> Finding | None:
+        """A simple relation to what is expected that holds wherever the answer is wrong."""
+        values = [o.value for o in self.outcomes]
+        if len(values) > 2 and all(compare.same(values[0], value) for value in values[1:]):
+            says = f"Your function returns the same for all {len(values)} problems that were tried."
+            return self._say("fixed-answer", says, "Does it use its arguments?")
+        found = {observe.relation(self.expected[i], values[i]) for i in self.wrong}
+        slug = found.pop()
+        if slug and not found:
+            seen = self.seen()
+            says = observe.SAYS[slug]
+            return self._say(slug, seen or says, "")
+        if 0 not in self.wrong and len(self.wrong) == len(values) - 1 > 1:
+            says = f"Your result is right for the first problem, and wrong for the other {len(self.wrong)}."
+            return self._say("fits-one-example", says, "Does a number in it fit that example only?")
+        return None

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import combinations
 from operator import attrgetter
 from pkgutil import iter_modules
 from typing import Any
@@ -39,7 +40,7 @@ class Draw:
         items = list(items)
         return self._sizes.sample(items, len(items))
 
-    def normal(self, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Numbers with mean 0 and variance 1."""
         return torch.randn(shape, generator=self._numbers, dtype=torch.float64, device="cpu").to(dtype)
 
@@ -53,12 +54,37 @@ class Mistake:
     """A misconception: what an answer that has it does, where that is explained, how it computes.
 
     ``variants`` are functions with the exercise's arguments. They return, or raise, what an answer
-    with this misconception does.
+    with this misconception does. ``says`` must be true of each of them: it is shown only for an answer that
+    gives the same as one of them on every problem.
     """
 
     says: str
     section: str
     variants: tuple[Answer, ...]
+    of: tuple[str, ...] = ()  # the two mistakes that this one is made of
+
+
+Choice = tuple[str, str, tuple[Any, ...]]  # what is said, where it is explained, the wrong pieces
+
+
+def deviations(
+    build: Callable[..., Answer], knobs: Mapping[str, Mapping[str, Choice]], *, pairs: bool = True
+) -> dict[str, Mistake]:
+    """Mistakes of a function that is put together from pieces: each wrong piece, and each two of them.
+
+    ``build(**pieces)`` makes an answer; ``knobs`` has, for each piece's name, the wrong ones by slug.
+    """
+    singles = [(knob, slug, *choice) for knob, choices in knobs.items() for slug, choice in choices.items()]
+    found = {
+        slug: Mistake(says, section, tuple(build(**{knob: piece}) for piece in pieces))
+        for knob, slug, says, section, pieces in singles
+    }
+    for one, two in combinations(singles, 2) if pairs else ():
+        if one[0] != two[0]:
+            variants = tuple(build(**{one[0]: a, two[0]: b}) for a in one[4] for b in two[4])
+            slugs = (one[1], two[1])
+            found["-and-".join(slugs)] = Mistake(f"{one[2]} And: {two[2]}", one[3], variants, slugs)
+    return found
 
 
 @dataclass(frozen=True)
@@ -74,9 +100,12 @@ class Exercise:
         mistakes: by slug.
         same_as: names in ``mha_lab`` of the finished function that this exercise builds; calling
             them, or the solution, is no answer.
+        results: what the results are called, where there are several: ``("output", "weights")``.
         call: how an answer is tried; gets the answer and the arguments.
-        accepts: for answers that are not unique: ``None`` if the result is right, else a slug.
-        bug: for a function to mend, what the stub computes; an answer that still does is no attempt.
+        accepts: for answers that are not unique: ``None`` if the result is right, else a slug and what was
+            seen. Gets the result, as ``sandbox.plain`` makes it, and the arguments.
+        explains: gets all problems and all results; a slug and a cause that fit them together, or ``None``.
+        bug: for a function to mend, the stub as it stands in the chapter; that very code is no attempt.
     """
 
     answer: Answer
@@ -86,8 +115,10 @@ class Exercise:
     problems: Callable[[Draw], Iterator[tuple]]
     mistakes: Mapping[str, Mistake] = field(default_factory=dict)
     same_as: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
     call: Callable[..., Any] | None = None
-    accepts: Callable[..., str | None] | None = None
+    accepts: Callable[..., tuple[str, str] | None] | None = None
+    explains: Callable[[list[tuple], list[Any]], tuple[str, str] | None] | None = None
     bug: Answer | None = None
 
     @property

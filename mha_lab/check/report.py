@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mha_lab.check.diagnose import Finding, shapes
+from mha_lab.check import compare
+from mha_lab.check.diagnose import Finding
 from mha_lab.check.exercise import Exercise
 from mha_lab.check.sandbox import Plain
 
@@ -54,57 +55,74 @@ def make(exercise: Exercise, finding: Finding | None) -> Report:
         return Report(f"{exercise.name}: {state}, 0 of {points(exercise.points)}")
     if finding.slug is None:
         return Report(f"{exercise.name}: right, {points(exercise.points)}")
-    lines = [finding.says, *(_example(exercise, *finding.example) if finding.example else [])]
+    lines = [finding.seen] if finding.seen else []
+    if finding.cause:
+        lines.append(f"Likely cause: {finding.cause.strip()}" if finding.seen else finding.cause.strip())
+    if finding.note:
+        lines.append(finding.note)
+    if not lines:
+        lines.append("The shape is right and the values are not, and it is none of the known mistakes.")
+    if finding.example:
+        lines += _example(exercise, *finding.example)
     headline = f"{exercise.name}: {finding.slug}, 0 of {points(exercise.points)}"
     return Report(headline, tuple(lines), finding.section, exercise.chapter)
 
 
 def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> list[str]:
-    """The smallest problem where the answer differs, and the first place where it does."""
+    """The smallest problem where the answer differs, and where it does; never twice the same text."""
     names = inspect.signature(exercise.answer).parameters
-    if not names:  # then what is expected is the answer itself
-        return ["", f"  got: {_show(got)}"]
-    lines = ["", "The smallest example where it differs:"]
+    lines = ["", "For example:"] if names else [""]
     lines += [f"  {name} = {_show(value)}" for name, value in zip(names, arguments, strict=False)]
-    lines += [f"  expected: {_show(expected)}", f"  got:      {_show(got)}"]
-    place = _first_difference(expected, got)
-    return [*lines, f"  {place}"] if place else lines
+    if exercise.accepts is not None:  # what was seen says it: there is no one expected result
+        return [*lines, f"  got: {_show(got)}"]
+    pairs = compare.parts(expected, got)
+    if pairs is None:
+        return [*lines, f"  expected: {compare.kind(expected)}", f"  got:      {compare.kind(got)}"]
+    labels = exercise.results if len(pairs) == len(exercise.results) else [""] * len(pairs)
+    for number, (label, (one, other)) in enumerate(zip(labels, pairs, strict=True)):
+        if compare.same(one, other):
+            continue
+        name = f" {label}" if label else f" result {number}" if len(pairs) > 1 else ""
+        lines += _difference(name, one, other)
+    return lines
 
 
-def _show(value: Any) -> str:
+def _difference(name: str, expected: Any, got: Any) -> list[str]:
+    if isinstance(expected, Plain) and (array := compare.as_array(got)) is not None:
+        got = Plain(str(array.dtype), array)
+    for precision in (3, 6, 9):
+        one, other = _show(expected, precision), _show(got, precision)
+        if one != other:
+            return [f"  expected{name}: {one}", f"  got{name}:{' ' * 6}{other}", *_place(expected, got)]
+    return _place(expected, got) or [f"  expected{name}: {compare.kind(expected)}, got: {compare.kind(got)}"]
+
+
+def _place(expected: Any, got: Any) -> list[str]:
+    """The first place where two large tensors of one shape differ."""
+    one, other = compare.as_array(expected), compare.as_array(got)
+    if one is None or other is None or one.shape != other.shape or one.size <= 8:
+        return []
+    places = np.argwhere(compare.apart(one, other))
+    if not len(places):
+        return []
+    index = tuple(int(i) for i in places[0])
+    return [f"  first difference at index {index}: expected {one[index]:.6g}, got {other[index]:.6g}"]
+
+
+def _show(value: Any, precision: int = 3) -> str:
     if isinstance(value, tuple):
-        return "(" + ", ".join(_show(item) for item in value) + ")"
+        return "(" + ", ".join(_show(item, precision) for item in value) + ")"
     if isinstance(value, Plain):
         array = value.array
         if array is None:
             return value.dtype
     elif hasattr(value, "detach"):
         array = value.detach().numpy()
+    elif isinstance(value, float):
+        return f"{value:.{precision + 3}g}"
     else:
         return getattr(value, "__name__", None) or repr(value)
     if array.size > MOST_SHOWN:
         return f"a tensor of shape {tuple(array.shape)}"
-    text = np.array2string(array, precision=3, suppress_small=True, separator=", ")
+    text = np.array2string(array, precision=precision, suppress_small=True, separator=", ")
     return " ".join(text.split())
-
-
-def _first_difference(expected: Any, got: Any) -> str:
-    if isinstance(expected, tuple) and isinstance(got, tuple) and len(expected) == len(got):
-        for number, (one, other) in enumerate(zip(expected, got, strict=True)):
-            if place := _first_difference(one, other):
-                return f"in result {number}: {place}"
-        return ""
-    if (
-        not (isinstance(expected, Plain) and isinstance(got, Plain))
-        or expected.array is None
-        or got.array is None
-    ):
-        return ""
-    if expected.array.shape != got.array.shape:
-        return f"shapes: expected {shapes(expected)}, got {shapes(got)}"
-    one, other = expected.array.astype(np.float64), got.array.astype(np.float64)
-    apart = ~np.isclose(one, other, atol=1e-4, rtol=1e-4, equal_nan=True)
-    if not apart.any():
-        return ""
-    index = tuple(int(i) for i in np.argwhere(apart)[0])
-    return f"first at index {index}: expected {one[index]:.4g}, got {other[index]:.4g}"

@@ -23,13 +23,15 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from mha_lab.check import trace
 
 SECONDS = 4.0
 MEMORY = 2 * 2**30  # bytes that an answer may ask for on top of what the kernel has
@@ -40,7 +42,7 @@ Run = Callable[[Any, tuple], Any]
 
 @dataclass(frozen=True)
 class Plain:
-    """A tensor's content, or the name of something that is no tensor, list or number."""
+    """An array's content and dtype, or in words what cannot stand for a tensor."""
 
     dtype: str
     array: np.ndarray | None = None
@@ -50,41 +52,74 @@ class Plain:
 class Outcome:
     """What became of one problem.
 
-    ``kind`` is ``returned``, ``raised``, ``too slow`` or ``died``; ``value`` is the result, or the
-    exception's name and text. ``inputs`` are the arguments as they were afterwards.
+    ``kind`` is ``returned``, ``raised``, ``stub``, ``too slow`` or ``died``; ``value`` is the result, or the
+    exception's name and text. ``inputs`` are the arguments as they were afterwards. ``where``, ``reads``
+    and ``code`` are what ``trace`` says of the answer.
     """
 
     kind: str
     value: Any = None
     inputs: Any = None
+    where: dict[str, Any] = field(default_factory=dict)
+    reads: tuple[tuple[str, str], ...] = ()
+    code: str = ""
 
 
-def encode(value: Any, depth: int = 0) -> Any:
-    """Something that JSON can carry, for tensors, numbers and short nests of them."""
+def plain(value: Any, depth: int = 0) -> Any:
+    """A result as numbers, ``Plain`` and short tuples of them."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or type(value) in (bool, int, float):
-        return {"number": repr(value)}
+        return value
     if isinstance(value, Tensor):
         try:
-            return _encode_tensor(value)
+            return _plain_tensor(value)
         except Exception:  # nowhere, sparse, nested, or of a class that refuses
-            return {"other": "a tensor of an unusual kind"}
-    if type(value) in (tuple, list) and len(value) <= 8 and depth < 2:
-        return {"sequence": [encode(item, depth + 1) for item in value]}
-    return {"other": type(value).__name__[:80]}
+            return Plain("a tensor of an unusual kind")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.nbytes <= MOST_BYTES:
+        return Plain(str(value.dtype), value.copy())
+    if type(value) in (tuple, list):
+        if len(value) <= 8 and depth < 3:
+            return tuple(plain(item, depth + 1) for item in value)
+        return _plain_list(value)
+    return Plain(f"a {type(value).__name__}"[:80])
 
 
-def _encode_tensor(value: Tensor) -> dict:
-    """Its dtype, shape and bytes, whatever a subclass says of them."""
+def _plain_tensor(value: Tensor) -> Plain:
+    """Its dtype, shape and numbers, whatever a subclass says of them."""
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
-        plain = Tensor.detach(value).as_subclass(Tensor).cpu()
-        name = str(plain.dtype).removeprefix("torch.")
-        if plain.numel() * plain.element_size() > MOST_BYTES:
-            return {"other": "a tensor that is too large"}
-        if plain.dtype in (torch.bfloat16, torch.float16):
-            plain = plain.float()
-        array = plain.resolve_conj().resolve_neg().contiguous().numpy()
-    data = base64.b64encode(array.tobytes()).decode()
-    return {"tensor": name, "numpy": str(array.dtype), "shape": list(array.shape), "data": data}
+        whole = Tensor.detach(value).as_subclass(Tensor).cpu()
+        name = str(whole.dtype).removeprefix("torch.")
+        if whole.numel() * whole.element_size() > MOST_BYTES:
+            return Plain("a tensor that is too large")
+        if whole.dtype in (torch.bfloat16, torch.float16):
+            whole = whole.float()
+        return Plain(name, whole.resolve_conj().resolve_neg().contiguous().numpy().copy())
+
+
+def _plain_list(value: Any) -> Plain:
+    """A long list of numbers as an array."""
+    try:
+        array = np.asarray(value)
+    except Exception:
+        array = np.asarray(None)
+    if array.dtype.kind in "biuf" and array.nbytes <= MOST_BYTES:
+        return Plain(str(array.dtype), array)
+    return Plain(f"a {type(value).__name__}")
+
+
+def encode(value: Any) -> Any:
+    """The same as JSON."""
+    value = plain(value) if not isinstance(value, Plain | tuple) else value
+    if isinstance(value, tuple):
+        return {"sequence": [encode(item) for item in value]}
+    if not isinstance(value, Plain):
+        return {"number": repr(value)}
+    if value.array is None:
+        return {"other": value.dtype}
+    data = base64.b64encode(value.array.tobytes()).decode()
+    shape = list(value.array.shape)
+    return {"tensor": value.dtype, "numpy": str(value.array.dtype), "shape": shape, "data": data}
 
 
 def decode(value: Any) -> Any:
@@ -106,18 +141,35 @@ def _number(text: str) -> float | int | None:
         return float(text) if text not in ("None", "True", "False") else None
 
 
+def compute(run: Run, answer: Any, arguments: tuple) -> Outcome:
+    """One problem for code that is trusted: a solution, or a known mistake."""
+    try:
+        return Outcome("returned", plain(run(answer, arguments)))
+    except Exception as error:
+        return Outcome("raised", _words(error))
+
+
 def attempt(run: Run, answer: Any, arguments: tuple) -> dict:
-    """One problem, as JSON: whatever the answer does, this returns."""
+    """One problem for code that is not, as JSON: whatever the answer does, this returns."""
+    said: dict[str, Any] = {"where": {}, "reads": [], "code": ""}
+    with contextlib.suppress(Exception):
+        said |= {"reads": trace.reads(answer), "code": trace.fingerprint(answer)}
     try:
         result = run(answer, arguments)
-        kind, value = "returned", encode(result)
+        said |= {"kind": "returned", "value": encode(plain(result))}
     except BaseException as error:  # SystemExit and KeyboardInterrupt raised by the answer too
         if isinstance(error, _TooSlow):
             raise
-        text = f"{type(error).__name__}\n{error}"
-        kind, value = "raised", {"text": text[:2000]}
+        said |= {"kind": "raised", "value": {"text": _words(error)}}
+        with contextlib.suppress(Exception):
+            said["kind"] = "stub" if trace.is_stub(error, answer) else "raised"
+            said["where"] = trace.where(error, answer)
     kept = [argument for argument in arguments if isinstance(argument, Tensor)]
-    return {"kind": kind, "value": value, "inputs": encode(tuple(kept))}
+    return said | {"inputs": encode(tuple(map(plain, kept)))}
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}\n{error}"[:2000]
 
 
 def read(message: Any) -> Outcome:
@@ -125,9 +177,29 @@ def read(message: Any) -> Outcome:
     try:
         value = message["value"]
         result = value["text"] if "text" in value else decode(value)
-        return Outcome(str(message["kind"]), result, decode(message["inputs"]))
+        if message["kind"] not in ("returned", "raised", "stub"):
+            raise ValueError
+        return Outcome(
+            message["kind"],
+            result,
+            decode(message["inputs"]),
+            _where(message["where"]),
+            _pairs(message["reads"][:4]),
+            str(message["code"]),
+        )
     except Exception:
         return Outcome("too slow" if message == TOO_SLOW else "died")
+
+
+def _where(said: dict) -> dict[str, Any]:
+    if not said:
+        return {}
+    texts = {key: str(said[key])[: trace.MOST] for key in ("function", "text", "part", "near")}
+    return texts | {"line": int(said["line"]), "names": _pairs(said["names"][:8])}
+
+
+def _pairs(said: list) -> tuple[tuple[str, str], ...]:
+    return tuple((str(name)[: trace.MOST], str(what)[: trace.MOST]) for name, what in said)
 
 
 TOO_SLOW, DIED = {"kind": "too slow"}, {"kind": "died"}

@@ -1,0 +1,200 @@
+"""From an exception and the line that raised it to the likely cause, for the usual ones."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+_SHAPE = re.compile(r"shape \(([^)]*)\)")
+
+
+def cause(kind: str, text: str, where: dict[str, Any]) -> str:
+    """One or two sentences, or an empty string where no rule fits."""
+    line, names = where.get("text", ""), dict(where.get("names", []))
+    ranks = {
+        name: len([n for n in found.group(1).split(",") if n.strip()])
+        for name, what in names.items()
+        if (found := _SHAPE.fullmatch(what))
+    }
+    for pattern, says in RULES:
+        if found := re.search(pattern, f"{kind}: {text}", re.DOTALL):
+            sentence = says if isinstance(says, str) else says(found, line, ranks, where)
+            if sentence:
+                return sentence
+    return ""
+
+
+def _name(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    near = f" Did you mean `{where['near']}`?" if where.get("near") else " Is it misspelt, or never set?"
+    return f"There is no `{found.group(1)}`.{near}"
+
+
+def _attribute(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    near = f" Did you mean `{where['near']}`?" if where.get("near") else ""
+    return f"`{found.group(1)}` does not exist there.{near}"
+
+
+def _turned(line: str, ranks: dict) -> str:
+    """``.T`` or a fixed pair of axes on something with a batch in front."""
+    for name, rank in ranks.items():
+        if rank > 2 and re.search(rf"\b{name}\.(T\b|t\(\))", line):
+            return (
+                f"`{name}` has {rank} axes, and `.T` turns all of them around: "
+                "`.mT` swaps the last two and leaves the axes in front alone."
+            )
+        if rank > 2 and re.search(rf"\b{name}\.transpose\((0, ?1|1, ?0)\)", line):
+            return (
+                f"`{name}` has {rank} axes: `transpose(0, 1)` swaps the first two. "
+                "Axes counted from the end, `transpose(-2, -1)`, fit any number of axes in front."
+            )
+    return ""
+
+
+def _sizes(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    if says := _turned(line, ranks):
+        return says
+    if re.search(r"\.(sum|mean|max|amax|min|logsumexp|any|norm)\(", line) and "keepdim" not in line:
+        return (
+            "A sum, mean or maximum drops its axis, and the rest no longer lines up: "
+            "`keepdim=True` keeps the axis with length 1."
+        )
+    return (
+        "Two sizes of one axis differ, so the tensors cannot be combined entry by entry. Shapes line up from "
+        "the right; `None` in an index, as in `x[:, None]`, puts in an axis of length 1."
+    )
+
+
+def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    if says := _turned(line, ranks):
+        return says
+    return (
+        f"A matrix product needs the last axis of the left to be as long as the second to last of the right; "
+        f"here they are {found.group(1)} and {found.group(2)} long. Is one of them to be transposed (`.mT`)?"
+    )
+
+
+def _batch(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    if says := _turned(line, ranks):
+        return says
+    return "The axes in front of the matrices differ, or two axes that are summed over are not equally long."
+
+
+def _float(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    if "/" in line.replace("//", ""):
+        return "`/` makes a float, also of two whole numbers that divide: a size needs `//`."
+    return "A size or an index must be a whole number. Was it made with `/`? `//` keeps it whole."
+
+
+def _unpack(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    if "shape" in line or "size()" in line:
+        more = "more" if found.group(1) == "too many" else "fewer"
+        return (
+            f"The line expects {found.group(2)} axes, and the tensor has {more}. Sizes read from the end, as in "
+            "`x.shape[-1]`, fit any axes in front."
+        )
+    return "There are more or fewer things on the right than names on the left."
+
+
+def _few(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    return (
+        f"The equation of the einsum names {found.group(1)} axes where the tensor has {found.group(2)}. "
+        "`...` in front stands for any axes: `'...id,...jd->...ij'`."
+    )
+
+
+Says = str | Callable[[re.Match, str, dict, dict], str]
+RULES: list[tuple[str, Says]] = [
+    (
+        r"UnboundLocalError: .*variable '(\w+)'",
+        "The name gets its value only later, or in a branch not taken.",
+    ),
+    (r"NameError: name '(\w+)' is not defined", _name),
+    (r"return_types", "`max`, `min` and `sort` along an axis return values and indices: take `.values`."),
+    (
+        r"'NoneType'",
+        "Something on this line is None: an optional argument left out, or a function without `return`.",
+    ),
+    (r"AttributeError: .*has no attribute '(\w+)'", _attribute),
+    (
+        r"number of subscripts in the equation \((\d+)\) does not match the number of dimensions \((\d+)\)",
+        _few,
+    ),
+    (r"einsum\(\): ", "The equation of the einsum does not fit the shapes of what it is given."),
+    (r"EinopsError", "The pattern of einops does not fit the shape of what it is given."),
+    (
+        r"(must be tuple of ints|float.* as an integer|integer argument expected|slice indices must be)",
+        _float,
+    ),
+    (r"(but got float|found float|not float\b|be int.* not float|got \(?float)", _float),
+    (
+        r"view size is not compatible",
+        "After a `transpose` the numbers lie in another order in memory: use `reshape`.",
+    ),
+    (
+        r"shape '.*' is invalid for input of size",
+        "The sizes asked for do not multiply to the number of entries.",
+    ),
+    (r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", _product),
+    (r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)", _product),
+    (r"inconsistent tensor size, expected tensor \[(\d+)\] and src \[(\d+)\]", _product),
+    (r"(Expected size for first two dimensions of batch2|batch1.*batch2|must have same batch)", _batch),
+    (r"The size of tensor a \(\d+\) must match the size of tensor b \(\d+\)", _sizes),
+    (r"(could not be broadcast|not broadcastable|cannot be broadcast|expanded size)", _sizes),
+    (r"(too many|not enough) values to unpack \(expected (\d+)", _unpack),
+    (
+        r"only implemented on integer and Boolean",
+        "`~` turns booleans around; this is a tensor of numbers. Is the mask boolean?",
+    ),
+    (
+        r"(only supports boolean masks|expects a bool)",
+        "A mask must be boolean here: `mask.bool()`, or a comparison.",
+    ),
+    (
+        r"(same dtype|expected scalar type|dtype.*mismatch|data type)",
+        "Two tensors of different dtypes meet. Was one made without the dtype of the other?",
+    ),
+    (
+        r"not implemented for '(Long|Int|Bool)'",
+        "This operation needs floating-point numbers: is an integer or boolean tensor missing its `.float()`?",
+    ),
+    (
+        r"missing \d+ required positional argument",
+        "An argument is missing in this call. Which axis does it run over?",
+    ),
+    (
+        r"(takes \d+ positional arguments? but|unexpected keyword)",
+        "This call gives arguments that it does not take.",
+    ),
+    (
+        r"must be Tensor, not (\w+)",
+        "This function wants a tensor and gets a Python value: `math` has it for numbers.",
+    ),
+    (
+        r"(only one element tensors can be converted|a Tensor with \d+ elements cannot be converted)",
+        "A tensor of several numbers stands where one number is needed; `math` functions take one number.",
+    ),
+    (
+        r"Boolean value of Tensor with more than one value",
+        "`if`, `and`, `or` and `not` need one truth value: use `&`, `|`, `~`, `.any()` or `.all()` on tensors.",
+    ),
+    (r"Dimension out of range", "There is no such axis: axes count from 0, or from -1 at the end."),
+    (r"too many indices", "There are more indices than axes."),
+    (r"out of (bounds|range)", "The index is too large: the last of n has index n - 1."),
+    (r"not callable", "Round brackets call a function; this is none. Square brackets take an entry."),
+    (r"RecursionError", "The function calls itself without an end."),
+    (r"ZeroDivisionError", "A division by zero: which of the sizes can be 0?"),
+    (r"ValueError: math domain", "A root or logarithm of a number for which there is none."),
+    (
+        r"a leaf Variable that requires grad",
+        "It writes into the tensor that it is given: make a `clone()` first.",
+    ),
+    (
+        r"modified by an inplace operation",
+        "A result is overwritten that the gradient still needs: use a new name.",
+    ),
+    (r"Sizes of tensors must match except", "`cat` needs equal sizes on all axes but the one that it joins."),
+    (r"stack expects each tensor to be equal size", "`stack` needs tensors of one shape."),
+    (
+        r"unsupported operand type\(s\) for .*: '(\w+)' and '(\w+)'",
+        "These two things cannot be combined like this.",
+    ),
+]

@@ -1,0 +1,200 @@
+"""What can be seen in a result, in one sentence. Each sentence is computed from the result itself."""
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from mha_lab.check.compare import TOLERANCE, apart, as_array, close, kind, parts, same
+
+
+def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
+    """How ``got`` differs from ``expected``, where something simple can be said; else an empty string."""
+    pairs = parts(expected, got)
+    if pairs is None or got is None:
+        return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
+    if len(pairs) == 1 and not isinstance(expected, tuple):
+        return _sentence("Your result", *pairs[0])
+    names = labels or tuple(f"result {i}" for i in range(len(pairs)))
+    wrong = [i for i, (one, other) in enumerate(pairs) if not same(one, other)]
+    right = [names[i] for i in range(len(pairs)) if i not in wrong]
+    sentence = _sentence(f"Your {names[wrong[0]]}", *pairs[wrong[0]]) if wrong else ""
+    if right and wrong:
+        verb = "is" if len(right) == 1 and not right[0].endswith("s") else "are"
+        first = f"Your {' and '.join(right)} {verb} right; your {names[wrong[0]]} "
+        first += ("are" if names[wrong[0]].endswith("s") else "is") + " not."
+        return f"{first} {sentence}".strip()
+    return sentence
+
+
+def _wanted(expected: Any) -> str:
+    return kind(expected) + (" are" if isinstance(expected, tuple) and len(expected) > 1 else " is")
+
+
+def relation(expected: Any, got: Any) -> str | None:
+    """The name of a simple relation of the whole result to the expected one, if there is one."""
+    pairs = parts(expected, got)
+    if pairs is None or len(pairs) != 1:
+        return None
+    one, other = as_array(pairs[0][0]), as_array(pairs[0][1])
+    if one is None or other is None or one.size == 0 or other.size == 0:
+        return None
+    if one.shape != other.shape:
+        return "axes-swapped" if _swapped(one, other) else None
+    if (one.dtype == bool) != (other.dtype == bool):
+        return None
+    if one.dtype == bool:
+        return "mask-inverted" if bool((one != other).all()) and one.size > 1 else None
+    if not np.isfinite(other.astype(float)).all():
+        return "not-finite"
+    if close(one, -other) and _any(one):
+        return "wrong-sign"
+    if not _any(other) and _any(one):
+        return "all-zero"
+    if one.size > 1 and factor(one, other) is not None:
+        return "off-by-a-factor"
+    if one.ndim > 1 and _swapped(one, other):
+        return "axes-swapped"
+    if one.size > 2 and _reordered(one, other):
+        return "right-numbers-elsewhere"
+    if _is_weights(one):
+        if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
+            return "columns-sum-to-1"
+        if not _sums_to_one(other, -1, also_zero=True):
+            return "rows-do-not-sum-to-1"
+    return None
+
+
+SAYS = {
+    "axes-swapped": "Your numbers are the expected ones with axes in another order.",
+    "mask-inverted": "Your mask is True where False is expected, and False where True is expected.",
+    "not-finite": "Your result holds NaN or infinity.",
+    "wrong-sign": "Your numbers have the wrong sign.",
+    "all-zero": "Your result is 0 everywhere.",
+    "off-by-a-factor": "All your numbers are off by one common factor.",
+    "right-numbers-elsewhere": "Your result holds the expected numbers, at other places.",
+    "columns-sum-to-1": "Your columns sum to 1, and your rows do not.",
+    "rows-do-not-sum-to-1": "Your rows do not sum to 1.",
+}
+
+
+def _sentence(name: str, expected: Any, got: Any) -> str:
+    one, other = as_array(expected), as_array(got)
+    if one is None or other is None:
+        return "" if one is other else f"{name} is {kind(got)}; {_wanted(expected)} expected."
+    if one.shape != other.shape:
+        text = f"{name} has shape {other.shape}; {one.shape} is expected."
+        axes = _swapped(one, other)
+        return f"{text} With its axes in the order {axes} it would be right." if axes else text
+    if (one.dtype == bool) != (other.dtype == bool):
+        wanted, found = ("booleans", "numbers") if one.dtype == bool else ("numbers", "booleans")
+        return f"{name} holds {found}; {wanted} are expected."
+    if one.dtype == bool:
+        return _masks(name, one, other)
+    finite = np.isfinite(other.astype(float))
+    if not finite.all():
+        nan = int(np.isnan(other.astype(float)).sum())
+        what = f"NaN at {nan}" if nan else f"infinity at {int((~finite).sum())}"
+        return f"{name} holds {what} of {other.size} places."
+    return _numbers(name, one, other)
+
+
+def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
+    if not apart(one, other).any():
+        return ""
+    if not _any(other):
+        return f"{name} is 0 everywhere."
+    if one.size > 1 and (times := factor(one, other)) is not None:
+        return f"Every number of {_lower(name)} is {times:.3g} times the expected one."
+    if one.size > 1 and np.ptp(other.astype(float) - one) < TOLERANCE:
+        by = float((other.astype(float) - one).flat[0])
+        return f"Every number of {_lower(name)} is {'larger' if by > 0 else 'smaller'} by {abs(by):.3g}."
+    if _is_weights(one):
+        if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
+            return f"The columns of {_lower(name)} sum to 1, and the rows do not: {_sums(other)}."
+        if not close(one.sum(-1), other.sum(-1)):
+            return f"The rows of {_lower(name)} sum to {_sums(other)}."
+        return (
+            f"The rows of {_lower(name)} sum to 1, as they should, and hold other numbers."
+            if _sums_to_one(other, -1)
+            else ""
+        )
+    if one.ndim > 1 and (axes := _swapped(one, other)):
+        return f"{name} would be right with its axes in the order {axes}."
+    if one.size > 2 and _reordered(one, other):
+        return f"{name} holds the expected numbers, at other places."
+    if one.size == 1:
+        return ""
+    right = int((~apart(one, other)).sum())
+    return f"{right} of {one.size} numbers of {_lower(name)} are right." if right else ""
+
+
+def _masks(name: str, one: np.ndarray, other: np.ndarray) -> str:
+    if one.size > 1 and (one != other).all():
+        return f"{name} is True where False is expected, and False where True is expected, at every place."
+    counts = [(int((other & ~one).sum()), "True", "False"), (int((one & ~other).sum()), "False", "True")]
+    says = [
+        f"{found} at {n} place{'s' * (n != 1)} where {wanted} is expected" for n, found, wanted in counts if n
+    ]
+    return f"{name} is {' and '.join(says)}." if says else ""
+
+
+def factor(one: np.ndarray, other: np.ndarray) -> float | None:
+    """The number that ``one`` was multiplied with, if it is one number, and not 1."""
+    one, other = one.astype(float), other.astype(float)
+    there = np.abs(one) > 1e-3
+    if there.sum() < 2 or (np.abs(other[~there]) > 1e-2).any():
+        return None
+    ratios = other[there] / one[there]
+    times = float(np.median(ratios))
+    if abs(times - 1) < 1e-3 or abs(times) < 1e-6 or not np.allclose(ratios, times, rtol=1e-3):
+        return None
+    return times if np.allclose(other, times * one, rtol=1e-3, atol=1e-5) else None
+
+
+def _is_weights(array: np.ndarray) -> bool:
+    return (
+        array.ndim > 0
+        and array.shape[-1] > 1
+        and array.dtype.kind == "f"
+        and bool((array >= 0).all())
+        and _sums_to_one(array, -1, also_zero=True)
+        and _any(array)
+    )
+
+
+def _sums_to_one(array: np.ndarray, axis: int, *, also_zero: bool = False) -> bool:
+    if array.ndim < -axis:
+        return False
+    sums = array.astype(float).sum(axis)
+    return bool((np.isclose(sums, 1, atol=1e-3) | (also_zero & np.isclose(sums, 0, atol=1e-6))).all())
+
+
+def _sums(array: np.ndarray) -> str:
+    sums = [f"{s:.3g}" for s in array.astype(float).sum(-1).flatten()]
+    shown = sums[:3] + (["..."] if len(sums) > 3 else [])
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def _swapped(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:
+    """The order of ``other``'s axes that makes it ``one``."""
+    if one.ndim != other.ndim or not 2 <= one.ndim <= 4 or one.size < 2:
+        return None
+    for axes in permutations(range(one.ndim)):
+        turned = other.transpose(axes)
+        if axes != tuple(range(one.ndim)) and turned.shape == one.shape and close(one, turned):
+            return axes
+    return None
+
+
+def _reordered(one: np.ndarray, other: np.ndarray) -> bool:
+    a, b = np.sort(one.astype(float), None), np.sort(other.astype(float), None)
+    return len(np.unique(a.round(4))) > 1 and bool(np.allclose(a, b, atol=TOLERANCE, rtol=TOLERANCE))
+
+
+def _any(array: np.ndarray) -> bool:
+    return bool((np.abs(array.astype(float)) > TOLERANCE).any())
+
+
+def _lower(name: str) -> str:
+    return name[0].lower() + name[1:]

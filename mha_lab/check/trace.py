@@ -1,0 +1,166 @@
+"""What can be said of an answer's own code: the line that raised, the notebook's names that it reads.
+
+Runs beside the answer, so nothing here is trusted by the one who reads it; all of it is short text.
+"""
+
+import difflib
+import dis
+import hashlib
+import linecache
+import os
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+from torch import Tensor
+
+MOST = 200  # characters of one text
+_NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*")
+_INSTALLED = tuple(
+    str(place) + os.sep
+    for place in {
+        Path(__file__).parents[1],
+        Path(sysconfig.get_path("stdlib")),
+        Path(sysconfig.get_path("purelib")),
+        Path(sysconfig.get_path("platlib")),
+        Path(sys.modules["torch"].__file__).parents[1],
+    }
+)
+
+
+def brief(value: Any) -> str:
+    """A tensor as its shape, a number as itself, anything else as its type."""
+    if isinstance(value, Tensor):
+        return f"shape {tuple(value.shape)}" if value.ndim else f"a tensor of one number, {value}"[:MOST]
+    if value is None or isinstance(value, bool | int | float):
+        return repr(value)[:MOST]
+    if isinstance(value, tuple | list) and len(value) < 9 and all(type(v) in (int, float) for v in value):
+        return repr(value)[:MOST]
+    return f"a {type(value).__name__}"[:MOST]
+
+
+def code_of(answer: Any) -> CodeType | None:
+    """The compiled function, under whatever wraps it."""
+    while hasattr(answer, "__wrapped__"):
+        answer = answer.__wrapped__
+    code = getattr(answer, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def fingerprint(answer: Any) -> str:
+    """Equal for two functions of the same code, whatever they and their variables are called."""
+    code = code_of(answer)
+    if code is None:
+        return ""
+    parts = []
+    for inner in _nested(code):
+        constants = [repr(c) for c in inner.co_consts if not isinstance(c, CodeType | str)]
+        parts.append((inner.co_code.hex(), inner.co_names, constants))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def reads(answer: Any) -> list[list[str]]:
+    """Tensors and numbers of the notebook that the function uses: ``[[name, what it is], ...]``."""
+    code, space = code_of(answer), getattr(answer, "__globals__", {})
+    if code is None:
+        return []
+    found = {}
+    for inner in _nested(code):
+        for step in dis.get_instructions(inner):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and isinstance(
+                space.get(step.argval), Tensor | int | float | tuple | list
+            ):
+                found[step.argval] = brief(space[step.argval])
+    return [[name[:MOST], what] for name, what in found.items()][:4]
+
+
+def where(error: BaseException, answer: Any) -> dict[str, Any]:
+    """The learner's line in which ``error`` arose; empty where it is in none.
+
+    ``function``, ``line`` (counted from the function's ``def``), ``text``, ``part`` (the expression that
+    failed), ``names`` (``[[name, what it is], ...]``), ``near`` (a name that looks like a misspelt one).
+    """
+    own = getattr(code_of(answer), "co_filename", None)
+    steps = [s for s in _steps(error.__traceback__) if _is_learners(s[0].f_code.co_filename, own)]
+    if not steps:
+        return {}
+    frame, line, (start, end, left, right) = steps[-1]
+    code = frame.f_code
+    source = linecache.getline(code.co_filename, line).rstrip("\n")
+    part = ""
+    if start == end == line and left is not None and right is not None:
+        part = source.encode()[left:right].decode(errors="replace")
+    space: dict[str, Any] = {}
+    for outer, _, _ in steps:
+        space.update(outer.f_locals)
+    known = {**frame.f_globals, **space}
+    names = {
+        name: brief(known[name])
+        for name in _NAME.findall(source)
+        if name in known and isinstance(known[name], Tensor | int | float | tuple | list | type(None))
+    }
+    return {
+        "function": _function(code.co_name)[:MOST],
+        "line": line - _first(steps, code) + 1,
+        "text": source.strip()[:MOST],
+        "part": part.strip()[:MOST],
+        "names": [[name[:MOST], what] for name, what in names.items()][:8],
+        "near": _near(error, known)[:MOST],
+    }
+
+
+def _steps(trace: TracebackType | None) -> Iterator[tuple[FrameType, int, tuple]]:
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        positions = list(code.co_positions())
+        index = trace.tb_lasti // 2
+        position = positions[index] if 0 <= index < len(positions) else (None,) * 4
+        yield trace.tb_frame, trace.tb_lineno, position
+        trace = trace.tb_next
+
+
+def _is_learners(file: str, own: str | None) -> bool:
+    return file == own or not (file.startswith("<") or file.startswith(_INSTALLED))
+
+
+def _function(name: str) -> str:
+    return "" if name.startswith("<") else name
+
+
+def _first(steps: list, code: CodeType) -> int:
+    """The line of the ``def`` around it; a comprehension has none of its own."""
+    for frame, _, _ in reversed(steps):
+        if frame.f_code.co_filename == code.co_filename and not frame.f_code.co_name.startswith("<"):
+            return frame.f_code.co_firstlineno
+    return code.co_firstlineno
+
+
+def _near(error: BaseException, known: dict[str, Any]) -> str:
+    name = getattr(error, "name", None)
+    if not isinstance(name, str):
+        return ""
+    if isinstance(error, NameError):
+        pool = [other for other in known if other != name]
+    elif isinstance(error, AttributeError):
+        pool = dir(getattr(error, "obj", None))
+    else:
+        return ""
+    return next(iter(difflib.get_close_matches(name, pool, n=1, cutoff=0.75)), "")
+
+
+def is_stub(error: BaseException, answer: Any) -> bool:
+    """``raise NotImplementedError`` stands in the answer itself."""
+    last = list(traceback.walk_tb(error.__traceback__))[-1][0]
+    return type(error) is NotImplementedError and not error.args and last.f_code is code_of(answer)

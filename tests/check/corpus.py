@@ -1,0 +1,102 @@
+"""First tries at the exercises, typed by readers who had only the chapter before them, and what each deserves.
+
+``tries/NN_x.txt`` holds what one class of readers typed at chapter ``NN``, verbatim. Each block begins with
+``# %% exercise | right`` or ``# %% exercise | wrong: why``. The verdicts were given by somebody who
+had not seen the diagnoses. A block runs among the names that its chapter's notebook has.
+"""
+
+import ast
+import builtins
+import contextlib
+import linecache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mha_lab.check.diagnose import Finding, copies, verdict
+from mha_lab.check.exercise import Draw, find
+from mha_lab.check.sandbox import in_this_process, read
+from tests.notebooks.chapters import NAMES, code_cells
+from tests.notebooks.chapters import read as chapter
+
+FOLDER = Path(__file__).parent / "tries"
+TRAINS = "06", "07", "08", "09", "10"  # of these, only what a cell defines, not what it computes
+
+
+@dataclass(frozen=True)
+class Try:
+    """One block."""
+
+    file: str
+    number: int
+    exercise: str
+    right: bool
+    why: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.file}-{self.number}-{self.exercise}"
+
+    def function(self) -> Callable[..., Any]:
+        """What the reader's cell defines."""
+        name = f"<{self}>"
+        linecache.cache[name] = (len(self.source), None, self.source.splitlines(keepends=True), name)
+        space = dict(notebook(self.file[:2]))
+        exec(compile(self.source, name, "exec"), space)
+        return space[self.exercise]
+
+    def judge(self, seed: int = 0) -> Finding | None:
+        """What ``check`` says of it on this draw of problems, without a process of its own."""
+        return judge(self.exercise, self.function(), seed)
+
+
+def judge(name: str, answer: Callable[..., Any], seed: int = 0) -> Finding | None:
+    """``check``'s verdict on one draw; 20 times as fast as ``check``."""
+    exercise = find(name)
+    problems = list(exercise.problems(Draw(seed)))
+    messages = in_this_process(exercise.apply, answer, [copies(p) for p in problems], exercise.refused())
+    return verdict(exercise, problems, [read(message) for message in messages])
+
+
+def tries(chapter: str = "") -> list[Try]:
+    """All blocks, or those of chapter ``"03"``."""
+    found = []
+    for path in sorted(FOLDER.glob(f"{chapter}*.txt")):
+        for number, block in enumerate(path.read_text(encoding="utf-8").split("# %% ")[1:]):
+            header, _, source = block.partition("\n")
+            exercise, _, said = header.partition(" | ")
+            word, _, why = said.partition(": ")
+            if word not in ("right", "wrong"):
+                raise ValueError(f"{path.name}, block {number}: no verdict in {header!r}")
+            found.append(
+                Try(path.stem, number, exercise.strip(), word == "right", why, source.rstrip() + "\n")
+            )
+    return found
+
+
+@cache
+def notebook(number: str) -> dict[str, Any]:
+    """The names of a chapter after *Run All*, as far as they cost nothing: no pictures, no training."""
+    space: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
+    name = next(name for name in NAMES if name.startswith(number))
+    for cell in code_cells(chapter(name)):
+        lines = [line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!"))]
+        with contextlib.suppress(SyntaxError):
+            for statement in ast.parse("\n".join(lines)).body:
+                if _is_cheap(statement, number):
+                    with contextlib.suppress(Exception):
+                        exec(compile(ast.Module([statement], []), f"<chapter {number}>", "exec"), space)
+    return space
+
+
+def _is_cheap(statement: ast.stmt, number: str) -> bool:
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+        return True
+    if not isinstance(statement, ast.Assign):
+        return False
+    words = ast.unparse(statement)
+    if "plt." in words or "plot." in words or "explore." in words:
+        return False
+    return number not in TRAINS or not any(isinstance(node, ast.Call) for node in ast.walk(statement.value))
