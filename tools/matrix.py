@@ -1,6 +1,6 @@
 """How ``check`` judges what readers typed first: ``python -m tools.matrix`` writes the page.
 
-``python -m tools.matrix 01`` or ``... 01 scaled_scores`` prints each try of a chapter with what ``check`` says of it.
+``python -m tools.matrix 01`` or ``... 01 scaled_scores`` prints each try with what ``check`` says of it.
 """
 
 import sys

@@ -18,7 +18,8 @@ class Finding:
     """The verdict on one answer: ``slug`` is ``None`` where it is right.
 
     ``seen`` was computed from the answer's own result; ``cause`` is what explains it, empty where nothing
-    known does. ``note`` is what the answer's code shows: names of the notebook. ``example`` is ``(arguments, expected, got)`` of the smallest problem where it is wrong.
+    known does. ``note`` is what the answer's code shows: names of the notebook. ``example`` is
+    ``(arguments, expected, got)`` of the smallest problem where it is wrong.
     """
 
     slug: str | None

@@ -88,8 +88,8 @@ def _unpack(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     if "shape" in line or "size()" in line:
         more = "more" if found.group(1) == "too many" else "fewer"
         return (
-            f"The line expects {found.group(2)} axes, and the tensor has {more}. Sizes read from the end, as in "
-            "`x.shape[-1]`, fit any axes in front."
+            f"The line expects {found.group(2)} axes, and the tensor has {more}. "
+            "Sizes read from the end, as in `x.shape[-1]`, fit any axes in front."
         )
     return "There are more or fewer things on the right than names on the left."
 
@@ -154,7 +154,7 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"not implemented for '(Long|Int|Bool)'",
-        "This operation needs floating-point numbers: is an integer or boolean tensor missing its `.float()`?",
+        "This operation needs floating-point numbers, not whole ones or booleans: `.float()` converts.",
     ),
     (
         r"missing \d+ required positional argument",
@@ -174,7 +174,7 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"Boolean value of Tensor with more than one value",
-        "`if`, `and`, `or` and `not` need one truth value: use `&`, `|`, `~`, `.any()` or `.all()` on tensors.",
+        "`if`, `and`, `or` and `not` need one truth value; for tensors: `&`, `|`, `~`, `.any()`, `.all()`.",
     ),
     (r"Dimension out of range", "There is no such axis: axes count from 0, or from -1 at the end."),
     (r"too many indices", "There are more indices than axes."),

@@ -114,11 +114,9 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
             return f"The columns of {_lower(name)} sum to 1, and the rows do not: {_sums(other)}."
         if not close(one.sum(-1), other.sum(-1)):
             return f"The rows of {_lower(name)} sum to {_sums(other)}."
-        return (
-            f"The rows of {_lower(name)} sum to 1, as they should, and hold other numbers."
-            if _sums_to_one(other, -1)
-            else ""
-        )
+        if _sums_to_one(other, -1):
+            return f"The rows of {_lower(name)} sum to 1, as they should, and hold other numbers."
+        return ""
     if one.ndim > 1 and (axes := _swapped(one, other)):
         return f"{name} would be right with its axes in the order {axes}."
     if one.size > 2 and _reordered(one, other):

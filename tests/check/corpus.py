@@ -1,4 +1,4 @@
-"""First tries at the exercises, typed by readers who had only the chapter before them, and what each deserves.
+"""First tries at the exercises, typed by readers who had only the chapter, and what each deserves.
 
 ``tries/NN_x.txt`` holds what one class of readers typed at chapter ``NN``, verbatim. Each block begins with
 ``# %% exercise | right`` or ``# %% exercise | wrong: why``. The verdicts were given by somebody who
@@ -70,9 +70,8 @@ def tries(chapter: str = "") -> list[Try]:
             word, _, why = said.partition(": ")
             if word not in ("right", "wrong"):
                 raise ValueError(f"{path.name}, block {number}: no verdict in {header!r}")
-            found.append(
-                Try(path.stem, number, exercise.strip(), word == "right", why, source.rstrip() + "\n")
-            )
+            right, code = word == "right", source.rstrip() + "\n"
+            found.append(Try(path.stem, number, exercise.strip(), right, why, code))
     return found
 
 
