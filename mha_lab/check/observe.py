@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mha_lab.check.compare import TOLERANCE, apart, as_array, close, kind, parts, same
+from mha_lab.check.compare import TOLERANCE, apart, as_array, close, kind, parts, same, shape
 
 
 def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
@@ -17,14 +17,18 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
         return _sentence("Your result", *pairs[0])
     names = labels or tuple(f"result {i}" for i in range(len(pairs)))
     wrong = [i for i, (one, other) in enumerate(pairs) if not same(one, other)]
+    wrong.sort(key=lambda i: shape(pairs[i][0]) == shape(pairs[i][1]))  # a wrong shape is said first
     right = [names[i] for i in range(len(pairs)) if i not in wrong]
-    sentence = _sentence(f"Your {names[wrong[0]]}", *pairs[wrong[0]]) if wrong else ""
+    sentences = [_sentence(f"Your {names[i]}", *pairs[i]) for i in wrong]
+    found = next(filter(None, sentences), "")
     if right and wrong:
-        verb = "is" if len(right) == 1 and not right[0].endswith("s") else "are"
-        first = f"Your {' and '.join(right)} {verb} right; your {names[wrong[0]]} "
-        first += ("are" if names[wrong[0]].endswith("s") else "is") + " not."
-        return f"{first} {sentence}".strip()
-    return sentence
+        return f"Your {_are(right, 'right')}; your {_are([names[wrong[0]]], 'not')}. {found}".strip()
+    return found
+
+
+def _are(names: list[str], what: str) -> str:
+    plural = len(names) > 1 or names[0].endswith("s")
+    return f"{' and '.join(names)} {'are' if plural else 'is'} {what}"
 
 
 def _wanted(expected: Any) -> str:

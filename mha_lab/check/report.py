@@ -61,7 +61,7 @@ def make(exercise: Exercise, finding: Finding | None) -> Report:
     if finding.note:
         lines.append(finding.note)
     if not lines:
-        lines.append("The shape is right and the values are not, and it is none of the known mistakes.")
+        lines.append("The numbers are not the expected ones, and it is none of the known mistakes.")
     if finding.example:
         lines += _example(exercise, *finding.example)
     headline = f"{exercise.name}: {finding.slug}, 0 of {points(exercise.points)}"

@@ -1,0 +1,78 @@
+"""Is what ``check`` says of an answer true? Asked again of its own results, on problems of another draw.
+
+``CLAIMS`` of each chapter's module holds, for an exercise and the name of a mistake, a predicate
+``(problem, expected, got) -> bool`` on one problem where the answer is wrong. Whoever wrote it had read the
+sentence, not the code behind it. ``expected`` and ``got`` are arrays of NumPy, or tuples of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mha_lab.check import compare
+from mha_lab.check.diagnose import Finding, copies
+from mha_lab.check.exercise import Draw, Exercise, find
+from mha_lab.check.sandbox import Outcome, compute
+from tests.check.claims.sentences import denied
+
+SEED = 2000
+CLAIMS: dict[tuple[str, str], Callable[..., bool]] = {}
+for path in sorted(Path(__file__).parent.glob("ch*.py")):
+    CLAIMS |= import_module(f"{__name__}.{path.stem}").CLAIMS
+
+
+def untrue(name: str, finding: Finding, answer: Callable[..., Any]) -> str:
+    """What is not so in the report on this answer; an empty string if all is."""
+    exercise = find(name)
+    if reason := denied(exercise, finding):
+        return reason
+    if finding.slug not in exercise.mistakes:
+        return ""
+    mistake = exercise.mistakes[finding.slug]
+    for problem in exercise.problems(Draw(SEED)):
+        got, expected = _of(exercise, answer, problem), _of(exercise, exercise.answer, problem)
+        if got.kind == "returned" and _right(exercise, problem, expected.value, got.value):
+            continue
+        if (
+            mistake.of or got.kind == "raised"
+        ):  # two at once, or an error: what is said to be done is done again
+            if not any(_alike(got, _of(exercise, variant, problem)) for variant in mistake.variants):
+                return f"{finding.slug}: no variant does this on a fresh problem"
+        elif not CLAIMS[name, finding.slug](problem, numbers(expected.value), numbers(got.value)):
+            return f"{finding.slug}: the claim does not hold on a fresh problem"
+    return ""
+
+
+def false_of(judged: list[tuple[Any, Finding | None]]) -> Counter:
+    """How often something untrue was said, by exercise."""
+    found = Counter()
+    for one, finding in judged:
+        if finding is not None and finding.slug is not None:
+            found[one.exercise] += bool(untrue(one.exercise, finding, one.function()))
+    return found
+
+
+def numbers(value: Any) -> Any:
+    """Arrays in place of what the judge works with."""
+    if isinstance(value, tuple) and compare.as_array(value) is None:
+        return tuple(numbers(item) for item in value)
+    array = compare.as_array(value)
+    return value if array is None else array
+
+
+def _of(exercise: Exercise, answer: Callable[..., Any], problem: tuple) -> Outcome:
+    return compute(exercise.apply, answer, copies(problem))
+
+
+def _right(exercise: Exercise, problem: tuple, expected: Any, got: Any) -> bool:
+    if exercise.accepts is not None:
+        return exercise.accepts(got, *problem) is None
+    return compare.same(expected, got)
+
+
+def _alike(one: Outcome, other: Outcome) -> bool:
+    if one.kind != other.kind:
+        return False
+    return one.value == other.value if one.kind == "raised" else compare.same(other.value, one.value)

@@ -1,0 +1,115 @@
+"""The sentences of ``check.observe``, read back from the report and asked of the numbers in it."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from mha_lab.check.diagnose import Finding
+from mha_lab.check.exercise import Exercise
+from mha_lab.check.sandbox import Plain
+
+
+def denied(exercise: Exercise, finding: Finding) -> str:
+    """What of ``finding.seen`` is not so of its example; an empty string if all is."""
+    if finding.example is None or exercise.accepts is not None:
+        return ""
+    _, expected, got = finding.example
+    for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", finding.seen):
+        for pattern, holds in SENTENCES:
+            if found := re.search(pattern, sentence):
+                one, other = _named(sentence, exercise.results, expected, got)
+                if not holds(found, one, other):
+                    return f"not so: {sentence}"
+                break
+        else:
+            return f"no predicate for: {sentence}"
+    return ""
+
+
+def _named(sentence: str, labels: tuple[str, ...], expected: Any, got: Any) -> tuple[Any, Any]:
+    """The two results that the sentence is about."""
+    for i, label in enumerate(labels):
+        if re.search(rf"\b[Yy]our {label}\b", sentence) and "right;" not in sentence:
+            return _array(expected[i]), _array(got[i])
+    return _array(expected), _array(got)
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, Plain):
+        return value.array
+    if isinstance(value, tuple):
+        items = [_array(item) for item in value]
+        shapes = {np.shape(item) for item in items}
+        return np.array(items) if len(shapes) == 1 and None not in items else tuple(items)
+    return np.asarray(value) if isinstance(value, bool | int | float) else value
+
+
+def _sums(found: re.Match, one: np.ndarray, other: np.ndarray) -> bool:
+    told = [float(s) for s in re.findall(r"-?\d+\.?\d*(?:e[+-]?\d+)?|nan|inf", found.group(1))]
+    return bool(np.allclose(other.sum(-1).flatten()[: len(told)], told, rtol=6e-3, atol=6e-3))
+
+
+def _close(one: Any, other: Any) -> bool:
+    return np.shape(one) == np.shape(other) and bool(np.allclose(one, other, rtol=5e-3, atol=5e-3))
+
+
+def _places(found: re.Match, one: np.ndarray, other: np.ndarray) -> bool:
+    told = re.findall(r"(True|False) at (\d+) place", found.group(0))
+    return all(int(n) == ((other == (word == "True")) & (one != other)).sum() for word, n in told)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", text))
+
+
+SENTENCES = [
+    (r"times the expected one", lambda f, a, b: _close(b, a * float(_number(f.string)))),
+    (r"is (larger|smaller) by", lambda f, a, b: _close(b - a, np.full(a.shape, _by(f)))),
+    (r"columns of .* sum to 1, and the rows do not: (.*)\.", lambda f, a, b: _sums(f, a, b) and _ones(b, -2)),
+    (
+        r"rows of .* sum to 1, as they should",
+        lambda f, a, b: _ones(b, -1) and not np.allclose(a, b, atol=1e-4),
+    ),
+    (r"rows of .* sum to (.*)\.", _sums),
+    (
+        r"(\d+) of (\d+) numbers",
+        lambda f, a, b: _right(a, b) == int(f.group(1)) and a.size == int(f.group(2)),
+    ),
+    (r"is 0 everywhere", lambda f, a, b: bool(np.allclose(b, 0, atol=1e-4))),
+    (r"NaN at (\d+) of", lambda f, a, b: np.isnan(b).sum() == int(f.group(1))),
+    (r"infinity at (\d+) of", lambda f, a, b: (~np.isfinite(b)).sum() == int(f.group(1))),
+    (r"at every place", lambda f, a, b: bool((a != b).all())),
+    (r"(True|False) at \d+ place.*", _places),
+    (r"expected numbers, at other places", lambda f, a, b: _close(np.sort(a, None), np.sort(b, None))),
+    (
+        r"has shape (\(.*?\)); (\(.*?\)) is",
+        lambda f, a, b: (b.shape, a.shape) == tuple(map(_shape, f.groups())),
+    ),
+    (r"axes in the order (\(.*?\))", lambda f, a, b: _close(a, b.transpose(_shape(f.group(1))))),
+    (r"holds (numbers|booleans); (numbers|booleans)", lambda f, a, b: (a.dtype == bool) != (b.dtype == bool)),
+    (r"right for the first problem", lambda f, a, b: True),  # counted by the judge over all problems
+    (r"returns the same for all", lambda f, a, b: True),
+    (r"right only to the accuracy", lambda f, a, b: bool(np.allclose(a, b, atol=2e-2, rtol=2e-2))),
+    (r"(is|are) right; your", lambda f, a, b: True),
+    (r"^Your function (returns|raises|calls|did not)|process that ran", lambda f, a, b: True),
+    (r"but your function changes", lambda f, a, b: True),
+    (r" is .*; .* (is|are) expected", lambda f, a, b: True),
+]
+
+
+def _number(text: str) -> str:
+    return re.search(r"is (-?[\d.e+-]+) times", text).group(1)
+
+
+def _by(found: re.Match) -> float:
+    size = float(re.search(r"by ([\d.e+-]+)\.", found.string).group(1))
+    return size if found.group(1) == "larger" else -size
+
+
+def _ones(array: np.ndarray, axis: int) -> bool:
+    return bool(np.allclose(array.sum(axis), 1, atol=2e-3))
+
+
+def _right(one: np.ndarray, other: np.ndarray) -> int:
+    return int(np.isclose(other.astype(float), one.astype(float), atol=1e-4, rtol=1e-4, equal_nan=True).sum())

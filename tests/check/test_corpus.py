@@ -1,0 +1,81 @@
+"""First tries of readers: right answers earn everything, wrong ones nothing, and what is said is true."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from mha_lab.check import check, sandbox
+from mha_lab.check.exercise import find, names
+from tests.check.claims import CLAIMS, false_of, untrue
+from tests.check.corpus import tries
+from tests.notebooks.chapters import ROOT
+from tools.matrix import text, unnamed
+
+TRIES = tries()
+MOST_UNNAMED = 0.08
+ids = pytest.mark.parametrize("one", TRIES, ids=str)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Whether an answer is right does not depend on how busy the machine is."""
+    monkeypatch.setattr(sandbox, "SECONDS", 60.0)
+
+
+def test_every_exercise_was_tried_twelve_times_by_two_classes():
+    count = Counter(one.exercise for one in TRIES)
+    assert min(count[name] for name in names()) >= 12
+    readers = {name: {one.file for one in TRIES if one.exercise == name} for name in names()}
+    assert min(map(len, readers.values())) >= 2
+
+
+@ids
+def test_a_first_try_is_judged_as_it_deserves_and_told_nothing_untrue(one):
+    finding = one.judge()
+    assert finding is not None, "taken for a stub"
+    assert (finding.slug is None) == one.right, finding
+    if not one.right:
+        assert untrue(one.exercise, finding, one.function()) == ""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_verdict_does_not_hang_on_the_draw(seed):
+    for one in TRIES:
+        finding = one.judge(seed)
+        assert finding is not None, one
+        assert (finding.slug is None) == one.right, one
+
+
+def test_few_wrong_tries_stay_without_a_name():
+    wrong = [(one, one.judge()) for one in TRIES if not one.right]
+    without = [str(one) for one, finding in wrong if unnamed(finding)]
+    assert len(without) <= MOST_UNNAMED * len(wrong), without
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_known_mistake_has_a_predicate_of_its_own(name):
+    single = {slug for slug, mistake in find(name).mistakes.items() if not mistake.of}
+    assert {slug for exercise, slug in CLAIMS if exercise == name} >= single
+
+
+def test_the_same_comes_out_of_check_itself():
+    """The tests above judge in this process; ``check`` does in a child."""
+    for one in TRIES[::12]:
+        score, finding = check(one.function()), one.judge()
+        assert score.passed == one.right
+        assert (score.diagnosis is None) == (finding.slug is None)
+
+
+def test_the_published_table_is_this_one():
+    judged = [(one, one.judge()) for one in TRIES]
+    page = (ROOT / "docs" / "check-matrix.md").read_text(encoding="utf-8")
+    assert text(judged, false_of(judged)) in page
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_said_reads_as_a_sentence(name):
+    for slug, mistake in find(name).mistakes.items():
+        assert re.fullmatch(r"[a-z0-9_-]+", slug)
+        assert mistake.says[0].isupper() or mistake.says[0] == "`"
+        assert mistake.says[-1] in ".?"
