@@ -1,6 +1,7 @@
 """From what an answer returned to the name of the mistake behind it."""
 
 import inspect
+import re
 import warnings
 from dataclasses import dataclass
 from types import FunctionType
@@ -58,6 +59,10 @@ def _copy(argument: Any) -> Any:
             code, argument.__globals__, "function", argument.__defaults__, argument.__closure__
         )
     return argument.clone() if isinstance(argument, Tensor) else argument
+
+
+def _has(what: str) -> str:
+    return f"has {what}" if what.startswith("shape ") else f"is {what}"
 
 
 class _Case:
@@ -141,7 +146,7 @@ class _Case:
 
     def _reads(self) -> str:
         """The notebook's names that the function uses; they are no argument of it."""
-        names = [f"`{name}`, which is {what}" for name, what in self.outcomes[0].reads]
+        names = [f"`{name}`, which {_has(what)}" for name, what in self.outcomes[0].reads]
         if not names:
             return ""
         return (
@@ -222,7 +227,23 @@ class _Case:
         arguments = inspect.signature(self.exercise.answer).parameters
         if not where and "argument" in text:
             return self._say("raises", self._line(), f"`check` calls it with: {', '.join(arguments)}.")
-        return self._say("raises", self._line(), errors.cause(name, text, where))
+        strangers = [n for n, _ in outcome.reads if re.search(rf"\b{re.escape(n)}\b", where.get("part", ""))]
+        if strangers:
+            says = f"Here the notebook's `{strangers[0]}` meets what is made from the arguments."
+            return self._say("uses-the-notebook", self._line(), says)
+        causes = errors.cause(name, text, where), self._in_front(raised)
+        return self._say("raises", self._line(), " ".join(filter(None, causes)))
+
+    def _in_front(self, raised: list[int]) -> str:
+        """All goes well without a batch, and nothing with one."""
+        rank = [max((a.ndim for a in p if isinstance(a, Tensor)), default=0) for p in self.problems]
+        fine = [rank[i] for i in range(len(rank)) if i not in self.wrong]
+        if not fine or max(fine) >= min(rank[i] for i in raised):
+            return ""
+        return (
+            f"With arguments of {max(fine)} axes your function is right; with more axes in front it raises. "
+            "Axes and sizes counted from the end, as `x.shape[-1]`, are the same in both."
+        )
 
     def _line(self) -> str:
         """The line that raised, what stands on it, and what Python said."""
@@ -238,10 +259,7 @@ class _Case:
         if where["part"] and where["part"] != where["text"]:
             lines.append(f"  at: {where['part']}")
         if where["names"]:
-            lines.append(
-                "  where "
-                + ", ".join(f"{n} is {w}" if "shape" not in w else f"{n} has {w}" for n, w in where["names"])
-            )
+            lines.append("  where " + ", ".join(f"{name} {_has(what)}" for name, what in where["names"]))
         return "\n".join([*lines, f"  {said}"])
 
     def _nothing(self) -> Finding | None:

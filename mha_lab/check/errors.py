@@ -50,26 +50,58 @@ def _turned(line: str, ranks: dict) -> str:
 
 
 def _sizes(found: re.Match, line: str, ranks: dict, where: dict) -> str:
-    if says := _turned(line, ranks):
+    part = where.get("part") or line
+    if says := _turned(part, ranks):
         return says
-    if re.search(r"\.(sum|mean|max|amax|min|logsumexp|any|norm)\(", line) and "keepdim" not in line:
+    if re.search(r"\.(sum|mean|max|amax|min|logsumexp|any|norm)\(", part) and "keepdim" not in part:
         return (
             "A sum, mean or maximum drops its axis, and the rest no longer lines up: "
             "`keepdim=True` keeps the axis with length 1."
         )
+    if lost := _lost_axis(part, dict(where.get("names", []))):
+        return lost
     return (
         "Two sizes of one axis differ, so the tensors cannot be combined entry by entry. Shapes line up from "
         "the right; `None` in an index, as in `x[:, None]`, puts in an axis of length 1."
     )
 
 
-def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
-    if says := _turned(line, ranks):
-        return says
+def _lost_axis(part: str, names: dict[str, str]) -> str:
+    """``a - b`` where ``b`` has all axes of ``a`` but one."""
+    found = re.fullmatch(r"(\w+) *(?:[-+*/&|]|//|\*\*|[<>]=?|\+=|-=|\*=|/=) *(\w+)", part.strip())
+    shapes = {n: _SHAPE.fullmatch(names.get(n, "")) for n in (found.groups() if found else ())}
+    if len(shapes) != 2 or not all(shapes.values()):
+        return ""
+    sizes = {n: [s for s in m.group(1).replace(" ", "").split(",") if s] for n, m in shapes.items()}
+    small, large = sorted(sizes, key=lambda n: len(sizes[n]))
+    axes = range(len(sizes[large]))
+    if not any(sizes[large][:i] + sizes[large][i + 1 :] == sizes[small] for i in axes):
+        return ""
     return (
-        f"A matrix product needs the last axis of the left to be as long as the second to last of the right; "
-        f"here they are {found.group(1)} and {found.group(2)} long. Is one of them to be transposed (`.mT`)?"
+        f"`{small}` has one axis fewer than `{large}`, and shapes line up from the right: it needs an axis "
+        "of length 1 in that place, from `keepdim=True` where it was made, or from `None` in an index."
     )
+
+
+def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    part = where.get("part") or line
+    if says := _turned(part, ranks):
+        return says
+    rows, inner, outer, columns = (int(n) for n in found.groups())
+    says = (
+        "A matrix product needs the last axis of the left to be as long as the second to last of the right; "
+        f"here they are {inner} and {outer} long."
+    )
+    turned = ".mT" in part or "transpose" in part
+    if inner == columns:
+        return f"{says} With the right one {'not ' * turned}turned around (`.mT`) they would fit."
+    if rows == outer:
+        return f"{says} With the left one turned around (`.mT`) they would fit."
+    return says
+
+
+def _vector(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    return f"A product sums over one axis of each: here these are {found.group(1)} and {found.group(2)} long."
 
 
 def _batch(found: re.Match, line: str, ranks: dict, where: dict) -> str:
@@ -133,9 +165,9 @@ RULES: list[tuple[str, Says]] = [
         r"shape '.*' is invalid for input of size",
         "The sizes asked for do not multiply to the number of entries.",
     ),
-    (r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", _product),
-    (r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)", _product),
-    (r"inconsistent tensor size, expected tensor \[(\d+)\] and src \[(\d+)\]", _product),
+    (r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),
+    (r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)", _vector),
+    (r"inconsistent tensor size, expected tensor \[(\d+)\] and src \[(\d+)\]", _vector),
     (r"(Expected size for first two dimensions of batch2|batch1.*batch2|must have same batch)", _batch),
     (r"The size of tensor a \(\d+\) must match the size of tensor b \(\d+\)", _sizes),
     (r"(could not be broadcast|not broadcastable|cannot be broadcast|expanded size)", _sizes),
@@ -180,6 +212,14 @@ RULES: list[tuple[str, Says]] = [
     (r"too many indices", "There are more indices than axes."),
     (r"out of (bounds|range)", "The index is too large: the last of n has index n - 1."),
     (r"not callable", "Round brackets call a function; this is none. Square brackets take an entry."),
+    (
+        r"Axis must be specified",
+        "NumPy's average with weights needs to be told along which `axis` to average.",
+    ),
+    (
+        r"number of sizes provided \(\d+\) must be greater or equal to the number of dimensions",
+        "A tensor of several numbers is put where there is room for one number.",
+    ),
     (r"RecursionError", "The function calls itself without an end."),
     (r"ZeroDivisionError", "A division by zero: which of the sizes can be 0?"),
     (r"ValueError: math domain", "A root or logarithm of a number for which there is none."),

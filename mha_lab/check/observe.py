@@ -17,7 +17,8 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
         return _sentence("Your result", *pairs[0])
     names = labels or tuple(f"result {i}" for i in range(len(pairs)))
     wrong = [i for i, (one, other) in enumerate(pairs) if not same(one, other)]
-    wrong.sort(key=lambda i: shape(pairs[i][0]) == shape(pairs[i][1]))  # a wrong shape is said first
+    # A wrong shape is said first, then wrong weights: the rest is made from them.
+    wrong.sort(key=lambda i: (shape(pairs[i][0]) == shape(pairs[i][1]), not _are_weights(pairs[i][0])))
     right = [names[i] for i in range(len(pairs)) if i not in wrong]
     sentences = [_sentence(f"Your {names[i]}", *pairs[i]) for i in wrong]
     found = next(filter(None, sentences), "")
@@ -128,7 +129,8 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
     if one.size == 1:
         return ""
     right = int((~apart(one, other)).sum())
-    return f"{right} of {one.size} numbers of {_lower(name)} are right." if right else ""
+    verb = "is" if right == 1 else "are"
+    return f"{right} of {one.size} numbers of {_lower(name)} {verb} right." if right else ""
 
 
 def _masks(name: str, one: np.ndarray, other: np.ndarray) -> str:
@@ -152,6 +154,11 @@ def factor(one: np.ndarray, other: np.ndarray) -> float | None:
     if abs(times - 1) < 1e-3 or abs(times) < 1e-6 or not np.allclose(ratios, times, rtol=1e-3):
         return None
     return times if np.allclose(other, times * one, rtol=1e-3, atol=1e-5) else None
+
+
+def _are_weights(value: Any) -> bool:
+    array = as_array(value)
+    return array is not None and _is_weights(array)
 
 
 def _is_weights(array: np.ndarray) -> bool:

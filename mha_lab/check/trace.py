@@ -36,7 +36,7 @@ _INSTALLED = tuple(
 def brief(value: Any) -> str:
     """A tensor as its shape, a number as itself, anything else as its type."""
     if isinstance(value, Tensor):
-        return f"shape {tuple(value.shape)}" if value.ndim else f"a tensor of one number, {value}"[:MOST]
+        return f"shape {tuple(value.shape)}" if value.ndim else f"a tensor of one number, {value.item():.4g}"
     if value is None or isinstance(value, bool | int | float):
         return repr(value)[:MOST]
     if isinstance(value, tuple | list) and len(value) < 9 and all(type(v) in (int, float) for v in value):
@@ -109,11 +109,12 @@ def where(error: BaseException, answer: Any) -> dict[str, Any]:
     names = {
         name: brief(known[name])
         for name in _NAME.findall(source)
-        if name in known and isinstance(known[name], Tensor | int | float | tuple | list | type(None))
+        if name in (space if name in code.co_varnames else known)
+        and isinstance(known[name], Tensor | int | float | tuple | list | type(None))
     }
     return {
-        "function": _function(code.co_name)[:MOST],
-        "line": line - _first(steps, code) + 1,
+        "function": _function(steps, code)[:MOST],
+        "line": line - _around(steps, code).co_firstlineno + 1,
         "text": source.strip()[:MOST],
         "part": part.strip()[:MOST],
         "names": [[name[:MOST], what] for name, what in names.items()][:8],
@@ -135,16 +136,17 @@ def _is_learners(file: str, own: str | None) -> bool:
     return file == own or not (file.startswith("<") or file.startswith(_INSTALLED))
 
 
-def _function(name: str) -> str:
-    return "" if name.startswith("<") else name
-
-
-def _first(steps: list, code: CodeType) -> int:
-    """The line of the ``def`` around it; a comprehension has none of its own."""
+def _around(steps: list, code: CodeType) -> CodeType:
+    """The function around it: a comprehension has a frame, and no ``def`` of its own."""
     for frame, _, _ in reversed(steps):
         if frame.f_code.co_filename == code.co_filename and not frame.f_code.co_name.startswith("<"):
-            return frame.f_code.co_firstlineno
-    return code.co_firstlineno
+            return frame.f_code
+    return code
+
+
+def _function(steps: list, code: CodeType) -> str:
+    name = _around(steps, code).co_name
+    return "" if name.startswith("<") else name
 
 
 def _near(error: BaseException, known: dict[str, Any]) -> str:

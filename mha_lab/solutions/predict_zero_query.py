@@ -11,12 +11,14 @@ def predict_zero_query(values):
 
 
 def _problems(draw):
-    yield (torch.tensor([[0.0, 8.0], [4.0, 0.0]]),)
-    for dtype in (torch.float32, torch.float64, torch.float64):
-        yield (draw.normal(*draw.primes(2), dtype=dtype),)
+    yield (torch.tensor([[0.0, 8.0], [4.0, 1.0], [-1.0, 3.0]]),)
+    yield (torch.tensor([[1.0, 6.0, 2.0], [5.0, -2.0, 7.0]]),)
+    for _ in range(3):
+        yield (draw.normal(*draw.primes(2)),)
 
 
 STEP = "3 Weights: from scores to numbers that sum to 1"
+AVERAGE = "4 Output: the weighted average of the values"
 EXERCISE = Exercise(
     answer=predict_zero_query,
     chapter="01_single_head_attention",
@@ -25,24 +27,64 @@ EXERCISE = Exercise(
     problems=_problems,
     mistakes={
         "zero-weights": Mistake(
-            "You predict an output of 0: but scores of 0 are no weights of 0. What is exp(0)?",
+            "You take scores of 0 for weights of 0. What is exp(0)?",
             STEP,
-            (lambda v: torch.zeros_like(v[0]),),
+            (lambda v: torch.zeros_like(v[0]), lambda v: torch.zeros_like(v)),
         ),
         "not-normalised": Mistake(
-            "You predict the sum of all values: exp(0) is 1 for each key, and then comes a division.",
+            "You add up all values: exp(0) is 1 for each key, and then comes a division.",
             STEP,
             (lambda v: v.sum(0),),
         ),
-        "one-value": Mistake(
-            "You predict a single value: nothing makes one key better than another.",
+        "divided-by-the-width": Mistake(
+            "You divide the sum of the values by their width d_v; there are n_k of them.",
             STEP,
-            (lambda v: v[0], lambda v: v[-1], lambda v: v.amax(0)),
+            (lambda v: v.sum(0) / v.shape[1],),
         ),
-        "weights-on-columns": Mistake(
+        "one-value": Mistake(
+            "You return a single one of the values: nothing makes one key better than another.",
+            STEP,
+            (lambda v: v[0], lambda v: v[-1]),
+        ),
+        "largest-value": Mistake(
+            "You return the largest number of each column: nothing makes one key better than another.",
+            STEP,
+            (lambda v: v.amax(0),),
+        ),
+        "mean-over-columns": Mistake(
             "You average each value over its own numbers; the average runs over the keys.",
-            "4 Output: the weighted average of the values",
-            (lambda v: v.mean(1),),
+            AVERAGE,
+            (lambda v: v.mean(1), lambda v: v.mean(1, keepdim=True)),
+        ),
+        "mean-of-everything": Mistake(
+            "You average all numbers into one; each column has an average of its own.",
+            AVERAGE,
+            (lambda v: v.mean(), lambda v: torch.full((v.shape[1],), v.mean().item())),
+        ),
+        "softmax-of-the-values": Mistake(
+            "You put the values through a softmax. It is the scores that become weights, and they are all 0.",
+            STEP,
+            (
+                lambda v: torch.softmax(v, 0),
+                lambda v: torch.softmax(v, -1),
+                lambda v: torch.softmax(v, 0).mean(0),
+            ),
+        ),
+        "weights-returned": Mistake(
+            "You return the weights, 1 / n_k for each key. The output is the average of the values under "
+            "them.",
+            AVERAGE,
+            (lambda v: torch.ones(len(v)) / len(v),),
+        ),
+        "axis-kept": Mistake(
+            "Your result has an axis of length 1 too many: (1, d_v) where (d_v,) is asked for.",
+            AVERAGE,
+            (lambda v: v.mean(0, keepdim=True),),
+        ),
+        "one-for-each-key": Mistake(
+            "You return the mean once for each key; there is one query, so one row comes out.",
+            AVERAGE,
+            (lambda v: v.mean(0).expand_as(v),),
         ),
     },
 )

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from mha_lab.check.exercise import Exercise, Mistake
+from mha_lab.check.exercise import Exercise, Mistake, deviations
 
 
 def scaled_scores(query, key):
@@ -13,18 +13,104 @@ def scaled_scores(query, key):
 
 
 def _problems(draw):
-    yield torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 2.0]]), torch.tensor([[0.0, 1.0, 0.0], [3.0, 0.0, 0.0]])
-    for dtype, leading in ((torch.float64, 0), (torch.float32, 1), (torch.float64, 2)):
+    yield torch.tensor([[2.0, -1.0, 3.0], [1.0, 2.0, 2.0]]), torch.tensor([[1.0, 4.0, 0.5]])
+    yield torch.tensor([[3.0, 1.0]]), torch.tensor([[2.0, 5.0], [-1.0, 4.0], [0.5, 1.5]])
+    for leading in (0, 1, 1, 2):
         n_q, n_k, d_k, *batch = draw.primes(3 + leading)
-        yield draw.normal(*batch, n_q, d_k, dtype=dtype), draw.normal(*batch, n_k, d_k, dtype=dtype)
+        yield draw.normal(*batch, n_q, d_k), draw.normal(*batch, n_k, d_k)
 
 
-def _raw(query, key):
+def _product(query, key):
     return query @ key.mT
+
+
+def _build(product=_product, divisor=lambda q, k: math.sqrt(q.shape[-1])):
+    return lambda query, key: product(query, key) / divisor(query, key)
 
 
 STEP = "2 Scores: how well does each query match each key?"
 ROOT = "5 Why divide by the square root of d_k?"
+DIVISORS = {
+    "not-scaled": (
+        "Your scores are the plain dot products: they are not divided by sqrt(d_k).",
+        ROOT,
+        (lambda q, k: 1,),
+    ),
+    "scaled-by-d_k": (
+        "Your scores are divided by d_k, and not by its square root.",
+        ROOT,
+        (lambda q, k: q.shape[-1],),
+    ),
+    "half-of-d_k": (
+        "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. "
+        "`** 0.5` takes the root.",
+        ROOT,
+        (lambda q, k: 2 * q.shape[-1], lambda q, k: q.shape[-1] / 2),
+    ),
+    "multiplied-by-the-root": (
+        "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+        ROOT,
+        (lambda q, k: q.shape[-1] ** -0.5,),
+    ),
+    "scaled-twice": (
+        "Your scores are divided by d_k and by its root, or by the root of d_k twice and once more.",
+        ROOT,
+        (lambda q, k: q.shape[-1] ** 1.5,),
+    ),
+    "scaled-by-the-number-of-queries": (
+        "Your scores are divided by the root of n_q, the number of queries; d_k, their width, belongs there.",
+        ROOT,
+        (lambda q, k: math.sqrt(q.shape[-2]),),
+    ),
+    "scaled-by-the-number-of-keys": (
+        "Your scores are divided by the root of n_k, the number of keys; d_k, their width, belongs there.",
+        ROOT,
+        (lambda q, k: math.sqrt(k.shape[-2]),),
+    ),
+    "scaled-by-an-axis-from-the-front": (
+        "Your scores are divided by the root of a size counted from the front: len(query), query.shape[0] or "
+        "query.shape[1]. With axes in front, that is not d_k; counted from the end, shape[-1] always is.",
+        ROOT,
+        (
+            lambda q, k: math.sqrt(q.shape[0]),
+            lambda q, k: math.sqrt(q.shape[1]),
+            lambda q, k: math.sqrt(k.shape[0]),
+            lambda q, k: math.sqrt(q.shape[0]) if q.ndim > 2 else 1.0,
+        ),
+    ),
+}
+PRODUCTS = {
+    "key-not-transposed": (
+        "Your function multiplies query and key without turning the rows of key into columns.",
+        STEP,
+        (lambda q, k: q @ k,),
+    ),
+    "queries-and-keys-swapped": (
+        "Your scores have keys as rows and queries as columns: they are transposed.",
+        STEP,
+        (lambda q, k: k @ q.mT,),
+    ),
+    "summed-over-queries": (
+        "Your sum runs over the tokens: query.mT @ key pairs the columns of query with those of key.",
+        STEP,
+        (lambda q, k: q.mT @ k,),
+    ),
+    "entry-by-entry": (
+        "Your function multiplies query and key entry by entry; a score is a sum of such products.",
+        STEP,
+        (lambda q, k: q * k, lambda q, k: (q * k).sum(-1)),
+    ),
+    "keys-with-keys": (
+        "Your function pairs the keys with the keys: the queries are not used.",
+        STEP,
+        (lambda q, k: k @ k.mT,),
+    ),
+    "queries-with-queries": (
+        "Your function pairs the queries with the queries: the keys are not used.",
+        STEP,
+        (lambda q, k: q @ q.mT,),
+    ),
+}
 EXERCISE = Exercise(
     answer=scaled_scores,
     chapter="01_single_head_attention",
@@ -33,36 +119,14 @@ EXERCISE = Exercise(
     problems=_problems,
     same_as=("scaled_dot_product_scores",),
     mistakes={
-        "not-scaled": Mistake(
-            "Your scores are the plain dot products: they are not divided by sqrt(d_k).", ROOT, (_raw,)
-        ),
-        "scaled-by-d_k": Mistake(
-            "Your scores are divided by d_k, and not by its square root.",
-            ROOT,
-            (lambda q, k: _raw(q, k) / q.shape[-1],),
-        ),
-        "multiplied-by-sqrt": Mistake(
-            "Your scores are multiplied by sqrt(d_k), and not divided by it.",
-            ROOT,
-            (lambda q, k: _raw(q, k) * math.sqrt(q.shape[-1]),),
-        ),
-        "scaled-by-length": Mistake(
-            "Your scores are divided by the root of a number of tokens; the width d_k belongs there.",
-            ROOT,
+        **deviations(_build, {"product": PRODUCTS, "divisor": DIVISORS}),
+        "softmax-taken": Mistake(
+            "Your function returns weights: it takes the softmax of the scores, which are asked for.",
+            STEP,
             (
-                lambda q, k: _raw(q, k) / math.sqrt(k.shape[-2]),
-                lambda q, k: _raw(q, k) / math.sqrt(q.shape[-2]),
+                lambda q, k: torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1),
+                lambda q, k: torch.softmax(q @ k.mT, -1),
             ),
-        ),
-        "key-not-transposed": Mistake(
-            "Your function multiplies query and key without turning the rows of key into columns.",
-            STEP,
-            (lambda q, k: q @ k / math.sqrt(q.shape[-1]),),
-        ),
-        "queries-and-keys-swapped": Mistake(
-            "Your scores have keys as rows and queries as columns: they are transposed.",
-            STEP,
-            (lambda q, k: k @ q.mT / math.sqrt(q.shape[-1]),),
         ),
     },
 )
