@@ -5,6 +5,7 @@ matrix product and never surfaces as an error from deep inside PyTorch.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -38,9 +39,14 @@ def real_number(name: str, value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         hint = "Call .item() on a tensor of one element." if isinstance(value, Tensor) else ""
         fail(TypeError, name, "a number", type(value).__name__, hint)
-    if not math.isfinite(value):
+    if not abs(value) <= sys.float_info.max:  # NaN, an infinity, or an int that no float can hold
         fail(ValueError, name, "a finite number", value)
     return value
+
+
+def scale(value: object, width: int) -> int | float:
+    """What dot products over ``width`` numbers are multiplied by; ``None`` means ``1 / sqrt(width)``."""
+    return 1.0 / math.sqrt(width) if value is None else real_number("scale", value)
 
 
 def probability(name: str, value: object) -> int | float:

@@ -33,7 +33,8 @@ def scaled_dot_product_scores(
         ``(..., n_q, n_k)``, a row for each query and a column for each key.
 
     Raises:
-        TypeError: an argument is no tensor, not floating-point, or the dtypes differ.
+        TypeError: an argument is no tensor, not floating-point, the dtypes differ, or ``scale`` is
+            no number.
         ValueError: a rank below 2, an empty sequence, widths or leading axes that do not match,
             different devices, a ``scale`` that is not finite.
 
@@ -43,12 +44,9 @@ def scaled_dot_product_scores(
     torch.Size([2, 5, 3])
     """
     expect.query_and_key(query, key)
-    if scale is None:
-        scale = 1.0 / math.sqrt(query.shape[-1])
-    else:
-        expect.real_number("scale", scale)
+    factor = expect.scale(scale, query.shape[-1])
     # Scaling the query touches n_q * d_k numbers; scaling the scores would touch n_q * n_k.
-    return (query * scale) @ key.mT
+    return (query * factor) @ key.mT
 
 
 def masked_softmax(
@@ -115,10 +113,10 @@ def scaled_dot_product_attention(
         that were used, after dropout, so that ``output`` equals ``weights @ value``.
 
     Raises:
-        TypeError: an argument is no tensor, not floating-point (the mask: not boolean), or the
-            dtypes differ.
+        TypeError: an argument is no tensor, not floating-point (the mask: not boolean), the dtypes
+            differ, or ``scale`` or ``dropout_p`` is no number.
         ValueError: ranks, sizes, leading axes or devices do not match, an empty sequence, a mask
-            that does not broadcast, a ``dropout_p`` outside ``[0, 1)``.
+            that does not broadcast, a ``scale`` that is not finite, a ``dropout_p`` outside ``[0, 1)``.
 
     Source: Vaswani et al. 2017, section 3.2.1, equation 1.
 
@@ -127,9 +125,10 @@ def scaled_dot_product_attention(
     (torch.Size([5, 2]), torch.Size([5, 3]))
     """
     expect.query_key_and_value(query, key, value, mask)
+    factor = expect.scale(scale, query.shape[-1])
     expect.probability("dropout_p", dropout_p)
     if dropout_p == 0.0 and _needs_no_graph(query, key, value):
-        return _attend_in_blocks(query, key, value, mask, scale)
+        return _attend_in_blocks(query, key, value, mask, factor)
     return fetch(masked_softmax(scaled_dot_product_scores(query, key, scale=scale), mask), value, dropout_p)
 
 
@@ -175,7 +174,7 @@ def _attend_in_blocks(
     key: Float[Tensor, "*batch n_k d_k"],
     value: Float[Tensor, "*batch n_k d_v"],
     mask: Bool[Tensor, "..."] | None,
-    scale: float | None,
+    scale: int | float,
 ) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*batch n_q n_k"]]:
     """The same output and weights where no gradient will be asked for.
 
@@ -185,13 +184,12 @@ def _attend_in_blocks(
     q, k, v = (x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (query, key, value))
     scores = q.new_empty(len(q), q.shape[1], k.shape[1])
     output = q.new_empty(len(q), q.shape[1], v.shape[2])
-    alpha = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     in_cache = mask is None and query.device.type == "cpu"
     step = max(1, BLOCK // (q.shape[1] * k.shape[1]) if in_cache else len(q))
     for start in range(0, len(q), step):
         part = slice(start, start + step)
         block = scores[part]
-        torch.baddbmm(block, q[part], k[part].mT, beta=0, alpha=alpha, out=block)
+        torch.baddbmm(block, q[part], k[part].mT, beta=0, alpha=scale, out=block)
         if mask is None:
             torch.softmax(block, dim=-1, out=block)
         else:

@@ -265,7 +265,7 @@ def sample(
         ValueError: another rank than 2, a negative temperature.
 
     Source: Ackley, Hinton and Sejnowski 1985, "A Learning Algorithm for Boltzmann Machines",
-    section 2.1 (temperature).
+    section 2.2 (temperature).
 
     >>> sample(torch.tensor([[0.0, 5.0, 1.0]]), temperature=0)
     tensor([1])

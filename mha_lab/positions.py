@@ -257,7 +257,7 @@ def _frequencies(
     width: int, base: int | float, dtype: torch.dtype, device: torch.device | None = None
 ) -> Float[Tensor, " pairs"]:
     """``theta_i = base ** (-2i / width)``, by how much pair ``i`` turns from one position to the next."""
-    base = expect.real_number("base", float(base) if type(base) is int else base)
+    base = float(expect.real_number("base", base))
     if base <= 0:
         expect.fail(ValueError, "base", "a number above 0", base)
     return base ** (torch.arange(0, width, 2, dtype=dtype, device=device) / -width)

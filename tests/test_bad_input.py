@@ -5,7 +5,11 @@ These run without the jaxtyping checker, which would answer before the package d
 
 import inspect
 import math
+import pkgutil
 import re
+from contextlib import nullcontext
+from functools import partial
+from importlib import import_module
 
 import pytest
 import torch
@@ -21,6 +25,7 @@ from mha_lab import (
     RelativePositionBias,
     SingleHeadAttention,
     causal_mask,
+    explore,
     mask_from_additive,
     mask_from_blocked,
     mask_to_additive,
@@ -32,6 +37,7 @@ from mha_lab import (
     scaled_dot_product_scores,
     split_heads,
 )
+from mha_lab.blocked import blocked_attention
 
 pytestmark = pytest.mark.unchecked
 FORMAT = r"^[\w. ]+: expected .+, got .+\.( .+[.?])?$"
@@ -233,6 +239,16 @@ CASES = {
         lambda: attention(x(5, 4), x(3, 4), x(3, 2), dropout_p="0"),
         TypeError,
         "dropout_p: number str",
+    ),
+    "attention: scale NaN": (
+        lambda: attention(x(5, 4), x(3, 4), x(3, 2), scale=math.nan),
+        ValueError,
+        "scale: finite nan",
+    ),
+    "attention: scale a tensor": (
+        lambda: attention(x(5, 4), x(3, 4), x(3, 2), scale=x()),
+        TypeError,
+        "scale: Tensor .item()",
     ),
     # split_heads, merge_heads
     "split: a list": (lambda: split_heads([[1.0]], 1), TypeError, "x: torch.Tensor list"),
@@ -550,6 +566,78 @@ def test_a_score_that_returns_something_else(returns, error, says):
     with pytest.raises(error, match=r"^score: expected a callable that returns .+, got .+\.") as caught:
         MultiHeadAttention(6, 2, score=returns)(x(2, 5, 6))
     assert says in str(caught.value)
+
+
+# Every way in for a scale: all that is public and takes one, by each way through it.
+WRONG_SCALES = {
+    "NaN": (math.nan, ValueError),
+    "inf": (math.inf, ValueError),
+    "-inf": (-math.inf, ValueError),
+    "an int beyond all floats": (10**400, ValueError),
+    "True": (True, TypeError),
+    "a tensor": (torch.tensor(0.5), TypeError),
+    "a tensor of two": (torch.tensor([0.5, 0.5]), TypeError),
+    "a string": ("x", TypeError),
+}
+SCALED = {
+    "scaled_dot_product_scores": lambda q, k, v, scale: scores(q, k, scale=scale),
+    "scaled_dot_product_attention": lambda q, k, v, scale: attention(q, k, v, scale=scale),
+    "scaled_dot_product_attention, a mask": lambda q, k, v, scale: attention(q, k, v, on(5, 3), scale=scale),
+    "scaled_dot_product_attention, dropout": lambda q, k, v, scale: attention(
+        q, k, v, scale=scale, dropout_p=0.1
+    ),
+    "scaled_dot_product_attention, axes that broadcast": lambda q, k, v, scale: attention(
+        q[None], k, v, scale=scale
+    ),
+    "blocked_attention": lambda q, k, v, scale: blocked_attention(q, k, v, scale=scale),
+    "blocked_attention, a mask": lambda q, k, v, scale: blocked_attention(q, k, v, on(5, 3), scale=scale),
+    "a layer with a score": lambda q, k, v, scale: MultiHeadAttention(
+        4, 2, score=partial(scores, scale=scale)
+    )(q),
+    "a layer with a score, no weights": lambda q, k, v, scale: MultiHeadAttention(
+        4, 2, score=partial(scores, scale=scale)
+    )(q, need_weights=False),
+    "query": lambda q, k, v, scale: explore.query(x(3, 2), x(3, 2), scale=scale),
+    "query, assigned": lambda q, k, v, scale: setattr(explore.query(x(3, 2), x(3, 2)), "scale", scale),
+}
+MODES = {
+    "no gradient": (False, nullcontext),
+    "a gradient": (True, nullcontext),
+    "no_grad": (True, torch.no_grad),
+    "autocast": (True, partial(torch.autocast, "cpu", torch.bfloat16)),
+    "autocast, no gradient": (False, partial(torch.autocast, "cpu", torch.bfloat16)),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("wrong", WRONG_SCALES)
+@pytest.mark.parametrize("entry", SCALED)
+def test_a_wrong_scale_is_refused_on_every_way(entry, wrong, mode):
+    (scale, error), (gradient, context) = WRONG_SCALES[wrong], MODES[mode]
+    tensors = (torch.ones(n, 4, requires_grad=gradient) for n in (5, 3, 3))
+    with context(), pytest.raises(error, match=r"^scale: expected a .*number, got .+\.") as caught:
+        SCALED[entry](*tensors, scale)
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("scale", [None, 1, -2.0, 0.0])
+@pytest.mark.parametrize("entry", [name for name in SCALED if "assigned" not in name])
+def test_any_other_scale_is_taken(entry, scale):
+    for gradient in (False, True):
+        SCALED[entry](*(torch.ones(n, 4, requires_grad=gradient) for n in (5, 3, 3)), scale)
+
+
+def test_every_public_function_that_takes_a_scale_is_above():
+    modules = [import_module(m.name) for m in pkgutil.walk_packages(mha_lab.__path__, "mha_lab.")]
+    takes = {
+        name
+        for module in modules
+        for name, item in vars(module).items()
+        if inspect.isfunction(item)
+        and not name.startswith("_")
+        and "scale" in inspect.signature(item).parameters
+    }
+    assert takes == {name.split(",")[0] for name in SCALED if not name.startswith("a layer")}
 
 
 def test_every_public_name_has_cases():
