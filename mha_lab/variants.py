@@ -5,8 +5,10 @@ They compute the same thing, so their weights can be carried from one to the nex
 they can be asked for. All masks are boolean, ``True`` = may attend; only their shapes differ.
 
 The shapes were seen in: ``FusedAttention`` in nanoGPT and LLMs-from-scratch, ``ThreeProjections`` in the
-Annotated Transformer and the UvA tutorials, ``SizedAttention`` in Dive into Deep Learning,
-``BareAttention`` in NYU's Deep Learning course, ``SequenceFirstAttention`` in labml.ai's annotated papers.
+Annotated Transformer, ``SizedAttention`` in an edition of Dive into Deep Learning, ``BareAttention`` in
+NYU's Deep Learning course, ``SequenceFirstAttention`` in labml.ai's annotated papers. The originals differ
+in masks, in what they return, in what they do with a query that may attend to nothing, and in NYU's last
+matrix, which has a bias.
 """
 
 import math
@@ -25,7 +27,7 @@ Take = Callable[[Tensor], Tensor]
 
 
 class FusedAttention(nn.Module):
-    """One matrix for queries, keys and values, heads by einsum, the output alone.
+    """One matrix for queries, keys and values, products by einsum, the output alone.
 
     ``q, k, v = x W_qkv``; ``output = softmax(q k^T / sqrt(d_k) + mask) v W_o``. Hidden scores are filled
     with ``-inf``, so a query that may attend to nothing returns NaN.

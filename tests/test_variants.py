@@ -149,7 +149,7 @@ def test_an_additive_score_is_the_one_of_the_package():
 
 
 def test_an_empty_row():
-    """The fused shape answers NaN, as published; the others answer the bias."""
+    """The fused shape answers NaN; the others answer the bias."""
     layers = made()
     x = torch.randn(BATCH, N, D_MODEL, dtype=torch.float64)
     mask = torch.ones(BATCH, 1, N, N, dtype=torch.bool)
