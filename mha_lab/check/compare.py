@@ -8,6 +8,7 @@ from mha_lab.check.sandbox import Plain
 
 TOLERANCE = 1e-4  # of single precision after some sums; whole numbers must be exact
 HALF = 2e-2
+MOST_SHOWN = 24  # numbers of one tensor that are printed
 
 
 def as_array(value: Any) -> np.ndarray | None:
@@ -98,6 +99,6 @@ def _number(array: np.ndarray) -> str:
     return f"a tensor of the single number {array.item():.4g}"
 
 
-def size(arguments: tuple) -> int:
-    """How many numbers a problem holds."""
-    return sum(a.numel() if hasattr(a, "numel") else 1 for a in arguments)
+def sizes(arguments: tuple) -> list[int]:
+    """How many numbers each tensor of a problem holds."""
+    return [argument.numel() for argument in arguments if hasattr(argument, "numel")]

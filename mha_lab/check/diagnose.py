@@ -72,9 +72,8 @@ class _Case:
         self.exercise, self.problems, self.outcomes = exercise, problems, outcomes
         self.expected = [self._of(exercise.answer, p).value for p in problems]
         self.wrong = [i for i in range(len(problems)) if not self._right(i)]
-        # The problem that is shown: the smallest where it returned something wrong.
         returned = [i for i in self.wrong if outcomes[i].kind == "returned"]
-        self.shown = min(returned or self.wrong, key=lambda i: compare.size(problems[i]), default=0)
+        self.shown = self._clearest(returned or self.wrong or [0])
 
     def finding(self) -> Finding | None:
         exercise, first = self.exercise, self.outcomes[0]
@@ -112,6 +111,12 @@ class _Case:
         if self.exercise.accepts is not None:
             return self.exercise.accepts(outcome.value, *self.problems[i]) is None
         return compare.same(self.expected[i], outcome.value)
+
+    def _clearest(self, candidates: list[int]) -> int:
+        """The first that can be printed whole, or else the smallest."""
+        sizes = {i: compare.sizes(self.problems[i]) for i in candidates}
+        whole = [i for i in candidates if max(sizes[i], default=0) <= compare.MOST_SHOWN]
+        return whole[0] if whole else min(candidates, key=lambda i: sum(sizes[i]))
 
     def _changed(self) -> Finding | None:
         for i, outcome in enumerate(self.outcomes):
@@ -214,7 +219,7 @@ class _Case:
         raised = [i for i in self.wrong if self.outcomes[i].kind in ("raised", "stub")]
         if not raised:
             return None
-        self.shown = min(raised, key=lambda i: compare.size(self.problems[i]))
+        self.shown = self._clearest(raised)
         outcome = self.outcomes[self.shown]
         name, _, text = outcome.value.partition("\n")
         where = outcome.where
@@ -295,7 +300,7 @@ class _Case:
             return None
         wrong = [i for i in self.wrong if not self._lined_up(i)]
         if self.shown not in wrong:
-            self.shown = min(wrong, key=lambda i: compare.size(self.problems[i]))
+            self.shown = self._clearest(wrong)
         return self._say("wrong-shape", self.seen(), "")
 
     def _lined_up(self, i: int) -> bool:

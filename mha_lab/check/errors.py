@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-_SHAPE = re.compile(r"shape \(([^)]*)\)")
+_SHAPE = r"shape \(([^)]*)\)"
 
 
 def cause(kind: str, text: str, where: dict[str, Any]) -> str:
@@ -13,7 +13,7 @@ def cause(kind: str, text: str, where: dict[str, Any]) -> str:
     ranks = {
         name: len([n for n in found.group(1).split(",") if n.strip()])
         for name, what in names.items()
-        if (found := _SHAPE.fullmatch(what))
+        if (found := re.fullmatch(_SHAPE, what))
     }
     for pattern, says in RULES:
         if found := re.search(pattern, f"{kind}: {text}", re.DOTALL):
@@ -69,7 +69,7 @@ def _sizes(found: re.Match, line: str, ranks: dict, where: dict) -> str:
 def _lost_axis(part: str, names: dict[str, str]) -> str:
     """``a - b`` where ``b`` has all axes of ``a`` but one."""
     found = re.fullmatch(r"(\w+) *(?:[-+*/&|]|//|\*\*|[<>]=?|\+=|-=|\*=|/=) *(\w+)", part.strip())
-    shapes = {n: _SHAPE.fullmatch(names.get(n, "")) for n in (found.groups() if found else ())}
+    shapes = {n: re.fullmatch(_SHAPE, names.get(n, "")) for n in (found.groups() if found else ())}
     if len(shapes) != 2 or not all(shapes.values()):
         return ""
     sizes = {n: [s for s in m.group(1).replace(" ", "").split(",") if s] for n, m in shapes.items()}

@@ -181,8 +181,9 @@ def _sums_to_one(array: np.ndarray, axis: int, *, also_zero: bool = False) -> bo
 
 def _sums(array: np.ndarray) -> str:
     sums = [f"{s:.3g}" for s in array.astype(float).sum(-1).flatten()]
-    shown = sums[:3] + (["..."] if len(sums) > 3 else [])
-    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
+    if len(sums) == 1:
+        return sums[0]
+    return f"{', '.join(sums[:3])} and so on" if len(sums) > 3 else f"{', '.join(sums[:-1])} and {sums[-1]}"
 
 
 def _swapped(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:

@@ -12,8 +12,6 @@ from mha_lab.check.diagnose import Finding
 from mha_lab.check.exercise import Exercise
 from mha_lab.check.sandbox import Plain
 
-MOST_SHOWN = 24  # numbers of one tensor
-
 
 @dataclass(frozen=True)
 class Report:
@@ -122,7 +120,7 @@ def _show(value: Any, precision: int = 3) -> str:
         return f"{value:.{precision + 3}g}"
     else:
         return getattr(value, "__name__", None) or repr(value)
-    if array.size > MOST_SHOWN:
+    if array.size > compare.MOST_SHOWN:
         return f"a tensor of shape {tuple(array.shape)}"
     text = np.array2string(array, precision=precision, suppress_small=True, separator=", ")
     return " ".join(text.split())

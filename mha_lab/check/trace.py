@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor
 
 MOST = 200  # characters of one text
-_NAME = re.compile(r"(?<![\w.'\"])[A-Za-z_]\w*")
+_NAME = r"(?<![\w.'\"])[A-Za-z_]\w*"
 _INSTALLED = tuple(
     str(place) + os.sep
     for place in {
@@ -108,7 +108,7 @@ def where(error: BaseException, answer: Any) -> dict[str, Any]:
     known = {**frame.f_globals, **space}
     names = {
         name: brief(known[name])
-        for name in _NAME.findall(source)
+        for name in re.findall(_NAME, source)
         if name in (space if name in code.co_varnames else known)
         and isinstance(known[name], Tensor | int | float | tuple | list | type(None))
     }

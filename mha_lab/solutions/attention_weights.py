@@ -15,6 +15,7 @@ def attention_weights(scores):
 def _problems(draw):
     yield (torch.tensor([[0.0, 1.0, 3.0], [2.0, 0.5, -1.0]]),)
     yield (torch.tensor([[-1.0, 0.5], [4.0, 1.0], [2.0, 2.5]]),)
+    yield (torch.tensor([[[1.0, 0.0, 2.0], [3.0, 1.5, 0.5]], [[-1.0, 2.5, 1.0], [0.0, 4.0, 2.0]]]),)
     for leading in (0, 1, 2, 2):
         yield (draw.normal(*draw.primes(2 + leading)),)
     yield (torch.tensor([[1000.0, 999.0, 0.0]]),)
@@ -114,8 +115,8 @@ EXERCISE = Exercise(
         "clamped": Mistake(
             "Your function cuts large scores off, so scores above the limit count as equal.",
             STEP,
-            tuple(lambda s, c=c: _naive(s.clamp(max=c)) for c in (10, 20, 50, 80, 88, 100))
-            + tuple(lambda s, c=c: _naive(s.clamp(-c, c)) for c in (10, 20, 50, 80, 88, 100)),
+            tuple(lambda s, c=c: _naive(s.clamp(max=c)) for c in (10, 20, 50, 80, 88))
+            + tuple(lambda s, c=c: _naive(s.clamp(-c, c)) for c in (10, 20, 50, 80, 88)),
         ),
         "divided-by-the-maximum": Mistake(
             "Your function divides the scores by the row's largest before the exp. That changes their "

@@ -15,6 +15,8 @@ def scaled_scores(query, key):
 def _problems(draw):
     yield torch.tensor([[2.0, -1.0, 3.0], [1.0, 2.0, 2.0]]), torch.tensor([[1.0, 4.0, 0.5]])
     yield torch.tensor([[3.0, 1.0]]), torch.tensor([[2.0, 5.0], [-1.0, 4.0], [0.5, 1.5]])
+    query = torch.tensor([[[1.0, 2.0, 3.0]], [[0.5, -1.0, 2.0]]])
+    yield query, torch.tensor([[[2.0, 1.0, -1.0], [3.0, 0.5, 1.0]], [[1.0, 4.0, 2.0], [-2.0, 1.5, 3.0]]])
     for leading in (0, 1, 1, 2):
         n_q, n_k, d_k, *batch = draw.primes(3 + leading)
         yield draw.normal(*batch, n_q, d_k), draw.normal(*batch, n_k, d_k)
