@@ -2,8 +2,9 @@
 
 Sources: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", section 3 (the running
 maximum and sum); Rabe and Staats 2021, "Self-attention Does Not Need O(n²) Memory", section 3 (the
-running output); Dao et al. 2022, "FlashAttention", section 3.1 (blocks, and a backward pass that computes
-the weights again).
+running output, divided once at the end); Dao et al. 2022, "FlashAttention", section 3.1 (blocks, and a
+backward pass that computes the weights again); Dao 2023, "FlashAttention-2", section 3.1.1 (for which it
+keeps one number for each query, ``m + log(l)``).
 """
 
 import math
@@ -56,7 +57,7 @@ def blocked_attention(
         ValueError: ranks, sizes, leading axes or devices do not match, an empty sequence, a mask
             that does not broadcast, a ``block`` below 1, a ``scale`` that is not finite.
 
-    Source: Dao et al. 2022, section 3.1, with blocks of keys only.
+    Source: Dao 2023, section 3.1.1, algorithm 1, with blocks of keys only.
 
     >>> blocked_attention(torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2), block=2).shape
     torch.Size([5, 2])
@@ -113,7 +114,7 @@ class _OnePass(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor, grad_log_total: Tensor) -> tuple[Tensor | None, ...]:
         """With ``P`` the weights: ``dV = Pᵀ dO`` and ``dS = P (dO Vᵀ - sum(dO O))``, block by block.
 
-        Source: Dao et al. 2022, section 3.1 and appendix B.2.
+        Source: Dao et al. 2022, appendix B.2; Dao 2023, section 3.1.2, algorithm 2.
         """
         query, key, value, mask, output, log_total = ctx.saved_tensors
         # What each score of a row loses because the row sums to 1, and gains through m + log(l).

@@ -43,7 +43,7 @@ def attention_flops(
       number does not show.
 
     With ``n_query = n_key = n`` that is ``8 n d_model² + 4 n² d_model``, and the second term is the larger
-    one from ``n = 2 d_model`` on. Not counted: biases, the scale, the softmax, and what a mask spares.
+    one beyond ``n = 2 d_model``. Not counted: biases, the scale, the softmax, and what a mask spares.
     Forward and backward together count three times as much.
 
     Args:
