@@ -335,9 +335,8 @@ class _Case:
         found = {observe.relation(self.expected[i], values[i]) for i in self.wrong}
         slug = found.pop()
         if slug and not found:
-            seen = self.seen()
-            says = observe.SAYS[slug]
-            return self._say(slug, seen or says, "")
+            slug = slug.partition(" ")[0]
+            return self._say(slug, self.seen() or observe.SAYS[slug], "")
         if 0 not in self.wrong and len(self.wrong) == len(values) - 1 > 1:
             says = f"Your result is right for the first problem, and wrong for the other {len(self.wrong)}."
             return self._say("fits-one-example", says, "Does a number in it fit that example only?")

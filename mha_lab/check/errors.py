@@ -220,6 +220,16 @@ RULES: list[tuple[str, Says]] = [
         r"number of sizes provided \(\d+\) must be greater or equal to the number of dimensions",
         "A tensor of several numbers is put where there is room for one number.",
     ),
+    (
+        r"Expected input batch_size \((\d+)\) to match target batch_size \((\d+)\)",
+        lambda f, *_: f"The loss gets {f.group(1)} predictions and {f.group(2)} targets: they must pair up.",
+    ),
+    (
+        r"expected a shape that broadcasts to \(batch, heads, query, key\) = (\(.*?\)), got (\(.*?\))\.",
+        lambda f, *_: (
+            f"The mask is {f.group(2)}, the weights are {f.group(1)}: its last axes are queries, keys."
+        ),
+    ),
     (r"RecursionError", "The function calls itself without an end."),
     (r"ZeroDivisionError", "A division by zero: which of the sizes can be 0?"),
     (r"ValueError: math domain", "A root or logarithm of a number for which there is none."),

@@ -58,6 +58,8 @@ def relation(expected: Any, got: Any) -> str | None:
         return "all-zero"
     if one.size > 1 and factor(one, other) is not None:
         return "off-by-a-factor"
+    if one.size == 1 and (times := ratio(one, other)):
+        return f"off-by-a-factor {times:.4g}"
     if one.ndim > 1 and _swapped(one, other):
         return "axes-swapped"
     if one.size > 2 and _reordered(one, other):
@@ -159,6 +161,15 @@ def factor(one: np.ndarray, other: np.ndarray) -> float | None:
 def _are_weights(value: Any) -> bool:
     array = as_array(value)
     return array is not None and _is_weights(array)
+
+
+def ratio(one: np.ndarray, other: np.ndarray) -> float | None:
+    """How many times a single number was taken, or which part of it, if that is a whole number."""
+    a, b = float(one.flat[0]), float(other.flat[0])
+    if not a or not b or not np.isfinite(b):
+        return None
+    times = max(a / b, b / a, key=abs)
+    return b / a if abs(times) < 100 and abs(times - round(times)) < 1e-4 and round(times) != 1 else None
 
 
 def _is_weights(array: np.ndarray) -> bool:

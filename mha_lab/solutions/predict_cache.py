@@ -3,7 +3,7 @@
 import torch
 
 from mha_lab import language_model
-from mha_lab.check.exercise import Exercise, Mistake
+from mha_lab.check.exercise import Exercise, Mistake, deviations
 
 
 def predict_cache(num_layers, num_heads, n, d_model):
@@ -17,14 +17,79 @@ def predict_cache(num_layers, num_heads, n, d_model):
 
 
 def _problems(draw):
-    yield 2, 4, 96, 64
     yield 3, 5, 7, 20
+    yield 2, 4, 96, 64
+    yield 5, 3, 2, 18
     for _ in range(3):
         num_layers, num_heads, n, half = draw.primes(4)
         yield num_layers, num_heads, n, 2 * half * num_heads
 
 
+def _build(kinds=2, layers=lambda count: count, width=lambda d, h: d, tokens=lambda n: n, times=1):
+    return lambda num_layers, h, n, d: kinds * layers(num_layers) * tokens(n) * width(d, h) * times
+
+
 STEP = "6 Keep keys and values"
+KNOBS = {
+    "kinds": {
+        "keys-only": ("You count keys or values: both are kept.", STEP, (1,)),
+        "queries-kept": (
+            "You count queries as well: a query is used once, when its token is new.",
+            STEP,
+            (3,),
+        ),
+    },
+    "layers": {
+        "one-layer": ("You count one layer: each has keys and values of its own.", STEP, (lambda count: 1,)),
+    },
+    "width": {
+        "counted-per-head": (
+            "You count the whole width d_model for each head: the heads share it among them.",
+            STEP,
+            (lambda d, h: h * d,),
+        ),
+        "one-head": (
+            "You count one head, of width d_model / num_heads: all heads keep theirs.",
+            STEP,
+            (lambda d, h: d // h, lambda d, h: d / h),
+        ),
+        "width-left-out": (
+            "You count each key and value as one number: each is a vector.",
+            STEP,
+            (lambda d, h: 1, lambda d, h: h),
+        ),
+        "width-squared": (
+            "You count a matrix of d_model by d_model, or d_k by d_k, where a vector is kept.",
+            STEP,
+            (lambda d, h: d * d, lambda d, h: (d // h) ** 2, lambda d, h: h * (d // h) ** 2),
+        ),
+    },
+    "tokens": {
+        "one-token": ("You count one token: the cache grows with each.", STEP, (lambda n: 1,)),
+        "pairs-of-tokens": (
+            "You count something for each pair of tokens, n * n: a key and a value are kept once for "
+            "each token.",
+            STEP,
+            (lambda n: n * n,),
+        ),
+        "added-up-over-the-steps": (
+            "You add up the sizes of the cache over all steps: it is one cache, which ends with n tokens.",
+            STEP,
+            (lambda n: n * (n + 1) // 2, lambda n: n * (n - 1) // 2),
+        ),
+        "one-token-fewer": ("You count n - 1 or n + 1 tokens.", STEP, (lambda n: n - 1, lambda n: n + 1)),
+    },
+    "times": {
+        "bytes": ("You count bytes: a number in float32 takes four, in float16 two.", STEP, (4,)),
+        "eight-texts": ("You count 8 texts, as `caches` of step 6 holds: one is asked for.", STEP, (8,)),
+    },
+}
+
+
+def _weights(layers, h, n, d):
+    return layers * h * n * n
+
+
 EXERCISE = Exercise(
     answer=predict_cache,
     chapter="10_small_language_model",
@@ -32,44 +97,45 @@ EXERCISE = Exercise(
     points=1,
     problems=_problems,
     mistakes={
-        "counted-per-head": Mistake(
-            "You count the whole width d_model for each head: the heads share it among them.",
-            STEP,
-            (lambda layers, h, n, d: 2 * layers * h * n * d, lambda layers, h, n, d: layers * h * n * d),
-        ),
-        "keys-only": Mistake(
-            "You count keys or values: both are kept.",
-            STEP,
-            (lambda layers, h, n, d: layers * n * d,),
-        ),
-        "queries-kept": Mistake(
-            "You count queries as well: a query is used once, when its token is new.",
-            STEP,
-            (lambda layers, h, n, d: 3 * layers * n * d,),
-        ),
-        "one-layer": Mistake(
-            "You count one layer: each has keys and values of its own.",
-            STEP,
-            (lambda layers, h, n, d: 2 * n * d, lambda layers, h, n, d: n * d),
-        ),
-        "one-head": Mistake(
-            "You count one head, of width d_model / num_heads: all heads keep theirs.",
-            STEP,
-            (lambda layers, h, n, d: 2 * layers * n * d // h, lambda layers, h, n, d: layers * n * d // h),
-        ),
-        "weights-kept": Mistake(
+        **deviations(_build, KNOBS),
+        "weights-instead": Mistake(
             "You count attention weights, n of them for each token: they are computed anew and not kept.",
             STEP,
             (
-                lambda layers, h, n, d: layers * h * n * n,
+                _weights,
                 lambda layers, h, n, d: layers * n * n,
                 lambda layers, h, n, d: 2 * layers * h * n * n,
             ),
         ),
-        "one-token": Mistake(
-            "You count one token: the cache grows with each.",
+        "weights-as-well": Mistake(
+            "You count the attention weights as well: they are computed anew and not kept.",
             STEP,
-            (lambda layers, h, n, d: 2 * layers * d,),
+            (
+                lambda layers, h, n, d: 2 * layers * n * d + layers * h * n * n,
+                lambda layers, h, n, d: 2 * layers * n * d + layers * n * n,
+            ),
+        ),
+        "parameters": Mistake(
+            "You count the parameters of the layers; the cache holds what they make of the tokens.",
+            STEP,
+            (
+                lambda layers, h, n, d: 4 * layers * d * d,
+                lambda layers, h, n, d: 3 * layers * d * d,
+                lambda layers, h, n, d: 2 * layers * d * d,
+            ),
+        ),
+        "added-not-multiplied": Mistake(
+            "You add sizes that are to be multiplied.",
+            STEP,
+            (
+                lambda layers, h, n, d: layers * 2 * (n + d),
+                lambda layers, h, n, d: 2 * (layers + h) * n * d,
+            ),
+        ),
+        "true-or-false": Mistake(
+            "You return whether it is more than the model has parameters; the number itself is asked for.",
+            STEP,
+            (lambda layers, h, n, d: True, lambda layers, h, n, d: False),
         ),
     },
 )
