@@ -66,7 +66,7 @@ def fingerprint(answer: Any) -> str:
         return ""
     parts = []
     for inner in _nested(code):
-        constants = [repr(c) for c in inner.co_consts if not isinstance(c, CodeType | str)]
+        constants = [repr(c) for c in inner.co_consts if not isinstance(c, CodeType | str | None)]
         parts.append((inner.co_code.hex(), inner.co_names, constants))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
