@@ -64,11 +64,20 @@ def fingerprint(answer: Any) -> str:
     code = code_of(answer)
     if code is None:
         return ""
-    parts = []
-    for inner in _nested(code):
-        constants = [repr(c) for c in inner.co_consts if not isinstance(c, CodeType | str | None)]
-        parts.append((inner.co_code.hex(), inner.co_names, constants))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    steps = [_step(step) for inner in _nested(code) for step in dis.get_instructions(inner)]
+    return hashlib.sha256(repr([step for step in steps if step]).encode()).hexdigest()[:16]
+
+
+def _step(step: dis.Instruction) -> tuple[str, str] | None:
+    """What one instruction does; a call is compiled in two ways, as its module was imported here or not."""
+    if step.opname in ("PUSH_NULL", "PRECALL", "RESUME", "NOP"):
+        return None
+    if step.opname in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"):
+        return "LOAD", str(step.argval)
+    if step.opname.startswith("LOAD_CONST"):
+        known = not isinstance(step.argval, CodeType | str)
+        return step.opname, repr(step.argval) if known else ""
+    return step.opname, str(step.arg)
 
 
 def reads(answer: Any) -> list[list[str]]:
