@@ -14,7 +14,7 @@ import mha_lab
 from mha_lab.check import check, sandbox
 from mha_lab.check.exercise import find
 from mha_lab.check.sandbox import Plain, decode, encode, in_a_child, in_this_process
-from tests.check.answers import named
+from tests.check.corpus import named
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the child process is Linux only")
 
