@@ -79,7 +79,7 @@ test-colab: setup ## every chapter as on Colab: other versions, an empty folder,
 	@$(call pytest,) tests/colab
 
 # What a change to the package breaks first; no browser, no kernel, no training, no other library.
-SLOW := notebooks project site colab classroom explore check/test_matrix.py check/test_sandbox.py \
+SLOW := notebooks project site colab classroom explore check/test_corpus.py check/test_mutants.py check/test_luck.py check/test_luck_padding.py check/test_sandbox.py \
 	test_lookups.py test_notebook_tool.py test_peers.py test_pretrained.py
 
 .PHONY: test-fast
@@ -135,11 +135,11 @@ site: setup ## the website of the chapters in SITE=build/site, from their stored
 	@$(PY) -m tools.site "$(SITE)"
 
 .PHONY: matrix
-matrix: setup ## write docs/check-matrix.md: how check judges the right and wrong answers of the tests
+matrix: setup ## write docs/check-matrix.md: how check judges the first tries of readers
 	@$(PY) -m tools.matrix
 
 .PHONY: draws
-draws: setup ## every answer of the tests on N=20 draws of random problems: is it always judged the same?
+draws: setup ## every first try on N=20 draws of random problems: is it always judged the same?
 	@$(PY) -m tools.draws $(N)
 
 .PHONY: bench

@@ -12,7 +12,7 @@ from mha_lab.check.sandbox import Plain
 
 def denied(exercise: Exercise, finding: Finding) -> str:
     """What of ``finding.seen`` is not so of its example; an empty string if all is."""
-    if finding.example is None or exercise.accepts is not None:
+    if finding.example is None or exercise.accepts is not None or not finding.seen:
         return ""
     _, expected, got = finding.example
     for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", finding.seen):
@@ -40,8 +40,9 @@ def _array(value: Any) -> Any:
         return value.array
     if isinstance(value, tuple):
         items = [_array(item) for item in value]
-        shapes = {np.shape(item) for item in items}
-        return np.array(items) if len(shapes) == 1 and None not in items else tuple(items)
+        if len({np.shape(item) for item in items}) == 1 and all(item is not None for item in items):
+            return np.array(items)
+        return tuple(items)
     return np.asarray(value) if isinstance(value, bool | int | float) else value
 
 
@@ -64,6 +65,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 SENTENCES = [
+    (r"is (\S+) times the expected number", lambda f, a, b: _close(b, a * float(f.group(1)))),
     (r"times the expected one", lambda f, a, b: _close(b, a * float(_number(f.string)))),
     (r"is (larger|smaller) by", lambda f, a, b: _close(b - a, np.full(a.shape, _by(f)))),
     (r"columns of .* sum to 1, and the rows do not: (.*)\.", lambda f, a, b: _sums(f, a, b) and _ones(b, -2)),
