@@ -19,6 +19,7 @@ from mha_lab.language_model import (
     sample,
     without_head,
 )
+from mha_lab.solutions.predict_cache import predict_cache
 from tests.references import TOLERANCE, assert_close, looped_attention
 
 BATCH, VOCAB, HEADS, D_K, LAYERS, LENGTH = 2, 13, 3, 4, 2, 11
@@ -420,3 +421,14 @@ def test_wrong_types_are_named(call, says):
 def test_wrong_ranks_are_named(call):
     with pytest.raises(ValueError, match="Is an axis missing"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_heads", "n", "d_model"), [(2, 4, 9, 16), (3, 5, 7, 20), (1, 3, 2, 6)]
+)
+def test_the_cache_holds_as_many_numbers_as_the_exercise_says(num_layers, num_heads, n, d_model):
+    model = Decoder(2, d_model=d_model, num_heads=num_heads, num_layers=num_layers, max_length=n)
+    with torch.no_grad():
+        _, caches = model.extend(torch.zeros(1, n, dtype=torch.long))
+    counted = sum(kept.numel() for cache in caches for kept in cache)
+    assert predict_cache(num_layers, num_heads, n, d_model) == counted
