@@ -72,8 +72,9 @@ def apply_rotary(
             0 to ``n - 1``.
         base: the larger, the slower the last pairs turn.
         layout: which numbers form pair ``i``: ``"pairs"`` takes the neighbours ``2i`` and ``2i + 1``
-            (as in the paper and GPT-J), ``"halves"`` takes ``i`` and ``i + d / 2`` (as in GPT-NeoX and
-            LLaMA). Weights trained with one give other scores with the other.
+            (as in the paper, GPT-J and Meta's LLaMA), ``"halves"`` takes ``i`` and ``i + d / 2`` (as in
+            GPT-NeoX, and in Hugging Face's LLaMA, whose weights were sorted for it). Weights trained
+            with one give other scores with the other.
 
     Returns:
         as ``x``.

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
 from mha_lab import (
     AdditiveScore,
@@ -149,6 +150,27 @@ def test_the_two_layouts_are_one_but_for_the_order_of_columns():
     assert torch.equal(apply_rotary(x[..., order], layout="halves"), apply_rotary(x)[..., order])
 
 
+def test_pairs_turn_like_complex_numbers():
+    """Meta's LLaMA computes them so: neighbours are one complex number."""
+    x, at = torch.randn(BATCH, HEADS, N, D).double(), torch.tensor([0, 3, 1, 40, 41, 97, 2])
+    angle = at[:, None] / 500 ** (torch.arange(0, D, 2, dtype=torch.float64) / D)
+    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.exp(1j * angle)
+    assert_close(apply_rotary(x, at, base=500), torch.view_as_real(turned).flatten(-2), 1e-12)
+
+
+def test_sorted_weights_carry_a_layer_from_pairs_to_halves():
+    """What the script does that ports LLaMA's weights from Meta's code to Hugging Face's."""
+    x, weights = torch.randn(N, 13).double(), torch.randn(2, HEADS * D, 13).double()  # as nn.Linear: rows
+
+    def scores(weights, layout):
+        query, key = ((x @ w.mT).unflatten(-1, (HEADS, D)).transpose(0, 1) for w in weights)
+        return RotaryScore(layout=layout)(query, key)
+
+    rows = weights.unflatten(1, (HEADS, D // 2, 2)).transpose(2, 3).flatten(1, 3)
+    assert_close(scores(rows, "halves"), scores(weights, "pairs"), 1e-12)
+    assert not torch.allclose(scores(weights, "halves"), scores(weights, "pairs"))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_rotary_in_half_precision_knows_far_positions(dtype):
     """The dtype of x holds no whole number near 4097; the angle is computed more precisely."""
@@ -207,6 +229,19 @@ def test_alibi_is_the_formula_for_each_pair(n_q, n_k):
             for j in range(n_k):
                 distance = abs(i + n_k - n_q - j)  # the last query stands on the last key
                 assert bias[h, i, j] == -slopes[h] * distance
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_takes_the_slopes():
+    """PyTorch's kernel with a function that changes each score: no bias is stored."""
+    query, key, value = torch.randn(3, BATCH, HEADS, N, D).double()
+    slopes = alibi_slopes(HEADS, dtype=torch.float64)
+
+    def closer_is_better(score, batch, head, i, j):
+        return score - slopes[head] * (i - j).abs()
+
+    found = flex_attention(query, key, value, score_mod=closer_is_better)
+    assert_close(found, AlibiScore(HEADS)(query, key).softmax(dim=-1) @ value, 1e-12)
 
 
 # Both in a layer
