@@ -122,8 +122,8 @@ def query(
     """A query to drag in the plane of its keys: ``softmax(scale * keys @ query) @ values``, live.
 
     Dot products, scores, weights and the fetched value follow the pointer or the arrow keys; buttons
-    choose the scale and two presets. What the learner made is in ``.query``, ``.weights``, ``.output`` and
-    ``.scale``.
+    choose the scale and two presets, for the keys that some query can focus on or average. What the learner
+    made is in ``.query``, ``.weights``, ``.output`` and ``.scale``.
 
     Args:
         keys: ``(n_k, 2)``, none of them 0, for up to 8 keys.

@@ -14,14 +14,30 @@ export function compute({ query, keys, values, scale }) {
   return { products, scores, weights, output };
 }
 
-/** The shortest query along this sum of keys that gives it over 0.99 of the weight. */
+/** A query that gives the chosen keys, one or two, over 0.99 of the weight in equal parts; `null` if none does.
+ * It is as long as that needs, but stays within `reach`. */
 export function aim(keys, chosen, scale, reach) {
-  const parts = chosen.map((i) => keys[i].map((x) => x / dot(keys[i], keys[i])));
-  const direction = parts[0].map((_, c) => parts.reduce((sum, part) => sum + part[c], 0));
-  const length = Math.hypot(...direction);
-  if (length < 1e-9) return [0, 0]; // opposite keys: no query prefers both
-  const wanted = (Math.log(200 * keys.length) / scale) * length;
-  return direction.map((x) => (x / length) * Math.min(wanted, reach));
+  const rows = keys.map((key) => key.map((x) => x * scale));
+  const wanted = chosen.map((i) => rows[i]);
+  const others = rows.filter((_, i) => !chosen.includes(i));
+  const minus = (a, b) => a.map((x, c) => x - b[c]);
+  const both = ([x, y]) => [[-y, x], [y, -x]]; // at a right angle, on either side
+  const apart = minus(wanted[0], wanted.at(-1));
+  // Two keys score the same only at a right angle to their difference. For one: along the key if that will do,
+  // else where its lead is largest, which is away from one other key or at a right angle to two.
+  const ways = apart.some((x) => x !== 0) ? both(apart).sort((a, b) => dot(b, wanted[0]) - dot(a, wanted[0])) : [
+    wanted[0],
+    ...others.map((row) => minus(wanted[0], row)),
+    ...others.flatMap((a, i) => others.slice(i + 1).flatMap((b) => both(minus(a, b)))),
+  ];
+  const found = ways.filter((way) => Math.hypot(...way) > 1e-9).map((way) => {
+    const unit = way.map((x) => x / Math.hypot(...way));
+    const lead = Math.min(...wanted.map((row) => dot(row, unit))) - Math.max(...others.map((row) => dot(row, unit)));
+    return { unit, lead, length: Math.log(200 * keys.length) / lead || reach / 2 };
+  }).filter(({ lead }) => lead > 1e-9);
+  if (!found.length) return null;
+  const { unit, length } = found.find(({ length }) => length <= reach) ?? found.reduce((a, b) => (b.lead > a.lead ? b : a));
+  return unit.map((x) => x * Math.min(length, reach));
 }
 
 function render({ model, el }) {
@@ -91,25 +107,38 @@ function render({ model, el }) {
   const d_k = keys[0].length;
   const offered = [[1, "no scale"], [1 / Math.sqrt(d_k), "1/√d_k"], [1 / d_k, "1/d_k"]];
   const scales = choice("score = scale × (query · key)", offered, (scale) => { send({ _scale: scale }); draw(); tell(); });
-  let turn = -1;
-  const focus = make("button", { type: "button", onclick: () => {
-    turn = (turn + 1) % keys.length;
-    move(aim(keys, [turn], state().scale, reach), true);
-  } }, "Focus on one key");
-  const average = make("button", { type: "button", onclick: () => {
-    turn = (turn + 1) % keys.length;
-    move(aim(keys, [turn, (turn + 1) % keys.length], state().scale, reach), true);
-  } }, "Average two keys");
+  // Each click takes the next key, or the next two keys, for which there is such a query.
+  const preset = (text, choices) => {
+    let turn = -1;
+    const queries = () => choices.map((chosen) => aim(keys, chosen, state().scale, reach)).filter((query) => query !== null);
+    const onclick = () => {
+      const found = queries();
+      turn = (turn + 1) % found.length;
+      move(found[turn], true);
+    };
+    const button = make("button", { type: "button", onclick }, text);
+    const offer = () => {
+      button.disabled = queries().length === 0;
+      button.title = button.disabled ? "No query does that with these keys." : "";
+      button.style.opacity = button.disabled ? 0.5 : 1;
+    };
+    return { button, offer };
+  };
+  const focus = preset("Focus on one key", keys.map((_, i) => [i]));
+  const average = preset("Average two keys", keys.flatMap((_, i) => keys.slice(i + 1).map((_, j) => [i, i + 1 + j])));
+  let offers = null; // the scale that the buttons were last offered for
 
   // A width of its own: with longer numbers the table must not jump below the plane while one drags.
   root.append(make("div", { class: "parts" }, plane, make("div", { style: "flex: 1 1 430px; min-width: 0; overflow-x: auto" },
     make("p", {}, "Drag the tip of the query, or focus it and use the arrow keys."),
     make("p", {}, "query = (", numbers[0], ", ", numbers[1], ")"),
-    make("div", {}, focus, average), scales.group, table, fetched)));
+    make("div", {}, focus.button, average.button), scales.group, table, fetched)));
 
   function draw() {
     const now = state();
     const { products, scores, weights, output } = compute(now);
+    if (offers !== now.scale) [focus, average].forEach(({ offer }) => offer());
+    offers = now.scale;
     const [x, y] = at(now.query);
     set(stem, { x2: x, y2: y });
     set(tip, {

@@ -1,9 +1,9 @@
 """Chapter 03: heads with the right shape and the wrong columns."""
 
-import torch
+from dataclasses import replace
 
 from mha_lab.check.exercise import Exercise, Mistake
-from mha_lab.solutions._parts import bare_view, interleaved, split
+from mha_lab.solutions.split_heads import BARE, MISTAKES, ORDERS, VIEW, problems
 
 
 def mend_split(x, num_heads):
@@ -12,42 +12,43 @@ def mend_split(x, num_heads):
     return x.reshape(batch, n, num_heads, d_model // num_heads).permute(0, 2, 1, 3)
 
 
-def _problems(draw):
-    yield torch.arange(6.0).view(1, 1, 6), 2
-    for dtype in (torch.float32, torch.float64, torch.float64):
-        batch, n, num_heads, d_k = draw.primes(4)
-        yield draw.normal(batch, n, num_heads * d_k, dtype=dtype), num_heads
+def _stub(x, num_heads):
+    batch, n, d_model = x.shape
+    d_k = d_model // num_heads
+    return x.reshape(batch, n, d_k, num_heads).permute(0, 3, 1, 2)
 
 
-STEP = "2 What view does"
+# The bug and its order of axes have names of their own here.
+OTHERS = {slug: mistake for slug, mistake in MISTAKES.items() if slug != "heads-interleaved"}
+OTHERS["wrong-axes-swapped"] = replace(
+    swapped := OTHERS["wrong-axes-swapped"],
+    variants=tuple(
+        variant
+        for variant, order in zip(swapped.variants, ORDERS["wrong-axes-swapped"][2], strict=True)
+        if order != (0, 3, 1, 2)
+    ),
+)
 EXERCISE = Exercise(
     answer=mend_split,
     chapter="03_splitting_heads",
-    section=STEP,
+    section=VIEW,
     points=2,
-    problems=_problems,
+    problems=problems,
     same_as=("split_heads",),
-    bug=interleaved,
+    bug=_stub,
     mistakes={
-        "view-without-transpose": Mistake(
-            "Your function cuts tokens across heads, as the bare view does.",
-            "3 The bare view",
-            (bare_view,),
+        "permute-as-it-was": Mistake(
+            "Your columns are cut right, and the axes are then put in the order 0, 3, 1, 2, as before: the "
+            "heads are no longer axis 3.",
+            BARE,
+            (lambda x, h: x.unflatten(-1, (h, -1)).permute(0, 3, 1, 2),),
         ),
-        "not-transposed": Mistake(
-            "Your result is (batch, n, num_heads, d_k): the heads are not in front of the tokens yet.",
-            STEP,
-            (lambda x, h: split(x, h).transpose(1, 2),),
+        "bug-still-there": Mistake(
+            "Your columns are dealt out to the heads in turn, as before: head h gets columns h, h + "
+            "num_heads and so on. It should get d_k columns that stand together.",
+            VIEW,
+            (_stub,),
         ),
-        "wrong-axes-swapped": Mistake(
-            "The columns are right now, and the axes come in the wrong order.",
-            STEP,
-            (
-                lambda x, h: split(x, h).transpose(2, 3),
-                lambda x, h: split(x, h).permute(0, 3, 2, 1),
-                lambda x, h: split(x, h).permute(0, 3, 1, 2),
-                lambda x, h: x.unflatten(-1, (h, -1)).permute(0, 3, 1, 2),
-            ),
-        ),
+        **OTHERS,
     },
 )

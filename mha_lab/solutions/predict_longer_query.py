@@ -13,36 +13,104 @@ def predict_longer_query(weights):
 
 def _problems(draw):
     yield (torch.tensor([0.25, 0.75]),)
-    for dtype in (torch.float32, torch.float64, torch.float64):
-        (n_k,) = draw.primes(1)
-        yield (draw.normal(n_k, dtype=dtype).softmax(0),)
+    yield (torch.tensor([0.5, 0.125, 0.375]),)
+    yield (torch.tensor([0.875, 0.125]),)
+    for spread in (1, 2, 4):
+        (n_k,) = draw.primes(1, at_least=3)
+        yield ((spread * draw.normal(n_k)).softmax(0),)
+
+
+def _share(numbers):
+    return numbers / numbers.sum()
 
 
 STEP = "5 Length is temperature"
+MISTAKES = {
+    "unchanged-weights": (
+        "Your function returns the old weights. (Doubling all of them changes nothing, once they are divided "
+        "by their sum.)",
+        lambda w: w,
+        lambda w: _share(2 * w),
+    ),
+    "doubled-weights": ("Your function doubles the weights: they sum to 2.", lambda w: 2 * w),
+    "squares-not-divided": (
+        "Your function squares the weights, and does not divide them by their sum.",
+        lambda w: w * w,
+    ),
+    "softmax-of-weights": (
+        "Your function takes a softmax of the weights, or of twice the weights, as if they were scores. They "
+        "have been through a softmax already.",
+        lambda w: (2 * w).softmax(0),
+        lambda w: w.softmax(0),
+    ),
+    "softmax-of-squares": (
+        "Your function squares the weights, and then takes a softmax; dividing by the sum is enough.",
+        lambda w: (w * w).softmax(0),
+    ),
+    "exp-not-divided": (
+        "Your function takes exp of the weights, or of twice the weights, as if they were scores.",
+        lambda w: w.exp(),
+        lambda w: (2 * w).exp(),
+    ),
+    "euclidean-norm": (
+        "Your function divides by the Euclidean length, and not by the sum.",
+        lambda w: w * w / (w * w).norm(),
+        lambda w: w / w.norm(),
+    ),
+    "divided-by-the-largest": (
+        "Your function divides by the largest number, and not by the sum.",
+        lambda w: w * w / (w * w).max(),
+        lambda w: w / w.max(),
+    ),
+    "fits-two-keys-only": (
+        "Your function works with w and 1 - w. That is right for two keys, and for no more.",
+        lambda w: w * w / (w * w + (1 - w) ** 2),
+    ),
+    "complement": (
+        "Your function returns 1 - w, or shares of that: the largest weight becomes the smallest.",
+        lambda w: 1 - w,
+        lambda w: _share(1 - w),
+    ),
+    "flatter": (
+        "Your function takes the roots of the weights: that is what a query of half the length does.",
+        lambda w: _share(w.sqrt()),
+    ),
+    "roots-not-divided": ("Your function takes the root of the weights.", lambda w: w.sqrt()),
+    "another-power": (
+        "Your function takes the third or fourth power: that is a query three or four times as long.",
+        lambda w: _share(w**3),
+        lambda w: _share(w**4),
+    ),
+    "powers-of-two": (
+        "Your function takes 2 to the power of each weight, and not each weight to the power of 2.",
+        lambda w: 2**w,
+        lambda w: _share(2**w),
+    ),
+    "scores-returned": (
+        "Your function returns logarithms of weights, or twice them: a softmax makes weights of those.",
+        lambda w: w.log(),
+        lambda w: 2 * w.log(),
+    ),
+    "logarithms-as-weights": (
+        "Your function divides logarithms by their sum; a softmax makes weights of logarithms.",
+        lambda w: _share(w.log()),
+    ),
+    "mirrored": ("Your weights are the right ones in the opposite order.", lambda w: _share(w * w).flip(0)),
+    "hard": (
+        "Your function gives all to the largest weight: only an endless query does.",
+        lambda w: torch.nn.functional.one_hot(w.argmax(), len(w)).float(),
+    ),
+    "uniform": ("Your function gives all keys the same weight.", lambda w: torch.full_like(w, 1 / len(w))),
+    "printed-example-only": (
+        "Your function returns the example of the text, 0.1 and 0.9, for any weights.",
+        lambda w: torch.tensor([0.1, 0.9]),
+    ),
+}
 EXERCISE = Exercise(
     answer=predict_longer_query,
     chapter="02_toy_queries_keys_values",
     section=STEP,
     points=2,
     problems=_problems,
-    mistakes={
-        "unchanged-weights": Mistake(
-            "You predict the same weights: but a longer query is sharper.", STEP, (lambda w: w,)
-        ),
-        "not-normalised": Mistake(
-            "Your weights do not sum to 1: after exp comes a division.",
-            STEP,
-            (lambda w: w * w, lambda w: 2 * w),
-        ),
-        "softmax-of-weights": Mistake(
-            "You take a softmax of the weights: they have been through one. The scores are their logarithms.",
-            STEP,
-            (lambda w: (2 * w).softmax(0), lambda w: w.softmax(0), lambda w: (w * w).softmax(0)),
-        ),
-        "flatter": Mistake(
-            "Your weights are flatter than before: that is what a shorter query does.",
-            STEP,
-            (lambda w: w.sqrt() / w.sqrt().sum(),),
-        ),
-    },
+    mistakes={slug: Mistake(says, STEP, variants) for slug, (says, *variants) in MISTAKES.items()},
 )

@@ -2,10 +2,8 @@
 
 import math
 
-import torch
-
-from mha_lab.check.exercise import Exercise, Mistake
-from mha_lab.solutions.query_for_key import _orthogonal, is_query, weights_of
+from mha_lab.check.exercise import Exercise
+from mha_lab.solutions import _queries
 
 
 def query_averaging(keys, i, j):
@@ -17,25 +15,31 @@ def query_averaging(keys, i, j):
 
 
 def _problems(draw):
-    yield torch.eye(3), 0, 2
-    yield torch.diag(torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)), 1, 0
-    for dtype in (torch.float32, torch.float64, torch.float64):
-        n_k, d_k = sorted(draw.primes(2, at_least=3))
-        i = draw.below(n_k)
-        yield _orthogonal(draw, n_k, d_k, dtype), i, (i + 1 + draw.below(n_k - 1)) % n_k
+    for number, keys in enumerate(_queries.all_keys(draw)):
+        yield keys, *(draw.shuffled(range(len(keys)))[:2] if number else (2, 0))
 
 
 def _accepts(query, keys, i, j):
-    if not is_query(query, keys):
-        return "wrong-shape"
-    weights = weights_of(query, keys)
-    both = weights[i] + weights[j]
-    if both > 0.99:
-        return None if abs(weights[i] - weights[j]) < 1e-3 else "unequal-weights"
-    rest = max((w for k, w in enumerate(weights) if k not in (i, j)), default=0.0)
-    if min(weights[i], weights[j]) <= rest * 1.001:
-        return "unequal-weights" if max(weights[i], weights[j]) > rest * 1.001 else "wrong-key"
-    return "too-flat"
+    if told := _queries.flaw(query, *keys.shape):
+        return told
+    scores = _queries.scores_of(_queries.vector(query), keys)
+    weights = _queries.softmax(scores)
+    one, other, together = weights[i], weights[j], weights[i] + weights[j]
+    # Equal as far as single precision can tell: scores of 100 000 may differ by 1.
+    equal = abs(scores[i] - scores[j]) <= max(0.02, 1e-5 * abs(scores[i]))
+    if equal and together > _queries.MORE:
+        return None
+    share, more = _queries.share, _queries.unprinted(keys, [i, j])
+    seen = f"Keys {i} and {j} get {share(one)} and {share(other)} of the weight, {share(together)} together."
+    if equal and together > 2.001 / len(keys):
+        return "too-flat", f"{seen} The two are equal; together, more than 0.99 is asked for.{more}"
+    rest = [(weight, k) for k, weight in enumerate(weights) if k not in (i, j)]
+    most, k = max(rest)
+    if most > 1.001 * min(one, other):
+        return "wrong-key", f"{seen} Key {k}, which is not asked for, gets {share(most)}.{more}"
+    if equal:
+        return "all-alike", f"{seen} All {len(keys)} keys get about the same.{more}"
+    return "unequal-weights", f"{seen} Equal weights are asked for, together more than 0.99.{more}"
 
 
 EXERCISE = Exercise(
@@ -45,19 +49,6 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     accepts=_accepts,
-    mistakes={
-        "unequal-weights": Mistake(
-            "The two weights differ: keys of different lengths need different amounts of each direction.",
-            "2 One query, two equal keys",
-            (),
-        ),
-        "too-flat": Mistake(
-            "Your query has the right direction and is too short: the other keys keep over 0.01.",
-            "5 Length is temperature",
-            (),
-        ),
-        "wrong-key": Mistake(
-            "Your query does not prefer the two asked keys.", "2 One query, two equal keys", ()
-        ),
-    },
+    explains=_queries.explain,
+    mistakes={"query-without-a-row": _queries.ROWLESS},
 )

@@ -1,6 +1,8 @@
 """The browser's numbers and the package's, over random problems."""
 
 import json
+import math
+from itertools import combinations
 
 import pytest
 import torch
@@ -45,21 +47,47 @@ def test_a_query(pages, seed):
     torch.testing.assert_close(real(found["scores"]), scores, **CLOSE)
 
 
+AIM = "([keys, chosen, scale]) => module.aim(keys, chosen, scale, 1e9)"
+
+
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("scale", [1.0, 2**-0.5, 0.5])
+@pytest.mark.parametrize("scale", [1.0, 2**-0.5, -0.5])
 def test_the_presets_do_what_they_say(pages, seed, scale):
-    """Where the plane is wide enough, over 0.99 on one key, or on two together in equal parts."""
-    angles = torch.tensor([0.0, 2.0, 4.0]) + seed
-    keys = torch.stack([angles.cos(), angles.sin()], dim=1).double() * 4
-    aim = "([keys, chosen, scale]) => module.aim(keys, chosen, scale, 1e9)"
-    query = real(pages["query"].evaluate(aim, [keys.tolist(), [1], scale]))
-    weights = torch.softmax(keys @ query * scale, 0)
-    assert weights[1] > 0.99
-    query = real(pages["query"].evaluate(aim, [keys.tolist(), [0, 2], scale]))
-    weights = torch.softmax(keys @ query * scale, 0)
-    torch.testing.assert_close(weights[0], weights[2], **CLOSE)
-    opposite = [keys[0].tolist(), (-keys[0]).tolist()]
-    assert pages["query"].evaluate(aim, [opposite, [0, 1], scale]) == [0, 0]  # no query prefers both
+    """For any keys: over 0.99 on one key, or on two in equal parts, where some query does that; else none."""
+    keys = numbers(seed, 2 + seed % 6, 2)
+    turn = torch.linspace(0, 2 * math.pi, 50_001, dtype=torch.float64)
+    first = (torch.stack([turn.cos(), turn.sin()], 1) @ keys.T * scale).argmax(1)  # of each direction
+    changes = first[:-1] != first[1:]
+    pairs = {tuple(sorted(pair)) for pair in torch.stack([first[:-1], first[1:]], 1)[changes].tolist()}
+    for chosen in [*([i] for i in range(len(keys))), *map(list, combinations(range(len(keys)), 2))]:
+        found = pages["query"].evaluate(AIM, [keys.tolist(), chosen, scale])
+        possible = chosen[0] in first.tolist() if len(chosen) == 1 else tuple(chosen) in pairs
+        assert (found is not None) == possible, chosen
+        if found is not None:
+            weights = torch.softmax(keys @ real(found) * scale, 0)
+            assert weights[chosen].sum() > 0.99
+            torch.testing.assert_close(weights[chosen], weights[chosen].flip(0), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("keys", "chosen", "weights"),
+    [
+        ([[2, 0], [-2, 0], [0, -1]], [0, 1], [0.5, 0.5, 0]),  # opposite keys
+        ([[1, 1], [1, 1], [0, 2]], [0, 1], [0.5, 0.5, 0]),  # equal keys
+        ([[1, 1], [1, 1], [0, 2]], [0], None),
+        ([[1, 1], [1, 1], [0, 2]], [0, 2], None),
+        ([[3, 0], [0, 3], [1, 1]], [0, 1], [0.5, 0.5, 0]),
+        ([[3, 0], [0, 3], [-3, -3], [0, 0.5]], [3], None),  # among the others
+        ([[4, 0], [0, 4], [2, 2]], [0, 1], None),  # a third one on the line between them
+    ],
+)
+def test_the_presets_where_keys_are_equal_opposite_or_in_line(pages, keys, chosen, weights):
+    found = pages["query"].evaluate(AIM, [keys, chosen, 1.0])
+    if weights is None:
+        assert found is None
+    else:
+        got = torch.softmax(real(keys) @ real(found), 0)
+        torch.testing.assert_close(got, real(weights), atol=0.005, rtol=0)
 
 
 @pytest.mark.parametrize("seed", range(10))

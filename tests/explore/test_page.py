@@ -118,6 +118,24 @@ def test_the_query_follows_the_keyboard(page):
     assert page.locator("tbody tr").first.inner_text().split()[-1] == "0.200"
 
 
+def test_a_preset_that_no_query_meets_is_not_offered(browser):
+    """Keys 0 and 1 are equal, so no query prefers one of them, or one of them and another."""
+    keys = torch.tensor([[2.0, 1.0], [2.0, 1.0], [-1.0, 3.0], [0.5, 1.0]])
+    page = show(browser, explore.query(keys, keys))
+    buttons = [page.get_by_role("button", name=name) for name in ("Focus on one key", "Average two keys")]
+    for button, found in zip(buttons, ({(2,), (3,)}, {(0, 1), (2, 3)}), strict=True):
+        seen = set()
+        for _ in range(4):
+            button.click()
+            weights = [float(row.split()[-1]) for row in page.locator("tbody tr").all_inner_texts()]
+            seen.add(tuple(i for i, weight in enumerate(weights) if weight > 0.45))
+        assert seen == found
+    page.evaluate("model.set('_scale', 0)")  # from Python
+    assert all(button.is_disabled() for button in buttons)
+    assert page.errors == []
+    page.close()
+
+
 @only("page", ["heads"], indirect=True)
 def test_a_token_lights_its_row_in_all_heads(page):
     page.get_by_role("option").nth(2).hover()
