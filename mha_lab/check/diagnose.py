@@ -240,13 +240,13 @@ class _Case:
         return self._say("raises", self._line(), " ".join(filter(None, causes)))
 
     def _in_front(self, raised: list[int]) -> str:
-        """All goes well without a batch, and nothing with one."""
-        rank = [max((a.ndim for a in p if isinstance(a, Tensor)), default=0) for p in self.problems]
+        """All goes well without a batch, and nothing with one; the first argument tells."""
+        rank = [next((a.ndim for a in p if isinstance(a, Tensor)), 0) for p in self.problems]
         fine = [rank[i] for i in range(len(rank)) if i not in self.wrong]
         if not fine or max(fine) >= min(rank[i] for i in raised):
             return ""
         return (
-            f"With arguments of {max(fine)} axes your function is right; with more axes in front it raises. "
+            f"Where the first argument has {max(fine)} axes, your function is right; with more, it raises. "
             "Axes and sizes counted from the end, as `x.shape[-1]`, are the same in both."
         )
 

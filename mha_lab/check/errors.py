@@ -156,7 +156,7 @@ RULES: list[tuple[str, Says]] = [
         r"(must be tuple of ints|float.* as an integer|integer argument expected|slice indices must be)",
         _float,
     ),
-    (r"(but got float|found float|not float\b|be int.* not float|got \(?float)", _float),
+    (r"(of ints,but got float|found float|not float\b|be int.* not float)", _float),
     (
         r"view size is not compatible",
         "After a `transpose` the numbers lie in another order in memory: use `reshape`.",
@@ -230,6 +230,16 @@ RULES: list[tuple[str, Says]] = [
             f"The mask is {f.group(2)}, the weights are {f.group(1)}: its last axes are queries, keys."
         ),
     ),
+    (
+        r"(does not match the length of the desired ordering|permute)",
+        "`permute` wants each axis of the tensor once: as many numbers as it has axes.",
+    ),
+    (
+        r"Provided sizes .* don.t multiply up",
+        "The sizes asked for do not multiply to the length of the axis.",
+    ),
+    (r"broadcast shape|zip\(\) argument", "Two things that belong together are not equally long."),
+    (r"module. object is not callable", "A module is called here: the function is one of the names in it."),
     (r"RecursionError", "The function calls itself without an end."),
     (r"ZeroDivisionError", "A division by zero: which of the sizes can be 0?"),
     (r"ValueError: math domain", "A root or logarithm of a number for which there is none."),

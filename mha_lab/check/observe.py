@@ -50,11 +50,11 @@ def relation(expected: Any, got: Any) -> str | None:
         return None
     if one.dtype == bool:
         return "mask-inverted" if bool((one != other).all()) and one.size > 1 else None
-    if not np.isfinite(other.astype(float)).all():
+    if not np.isfinite(other[np.isfinite(one.astype(float))].astype(float)).all():
         return "not-finite"
     if close(one, -other) and _any(one):
         return "wrong-sign"
-    if not _any(other) and _any(one):
+    if not other.any() and _any(one):
         return "all-zero"
     if one.size > 1 and factor(one, other) is not None:
         return "off-by-a-factor"
@@ -64,7 +64,7 @@ def relation(expected: Any, got: Any) -> str | None:
         return "axes-swapped"
     if one.size > 2 and _reordered(one, other):
         return "right-numbers-elsewhere"
-    if _is_weights(one):
+    if one.ndim > 1 and _is_weights(one):
         if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
             return "columns-sum-to-1"
         if not _sums_to_one(other, -1, also_zero=True):
@@ -86,9 +86,19 @@ SAYS = {
 
 
 def _sentence(name: str, expected: Any, got: Any) -> str:
+    text = _said(name, expected, got)
+    if name.endswith("s"):  # your weights
+        for one, many in (("holds", "hold"), ("has", "have"), ("is", "are"), ("sums", "sum")):
+            text = text.replace(f"{name} {one} ", f"{name} {many} ", 1)
+    return text
+
+
+def _said(name: str, expected: Any, got: Any) -> str:
     one, other = as_array(expected), as_array(got)
     if one is None or other is None:
         return "" if one is other else f"{name} is {kind(got)}; {_wanted(expected)} expected."
+    if one.ndim == 0 and isinstance(got, tuple):
+        return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
     if one.shape != other.shape:
         text = f"{name} has shape {other.shape}; {one.shape} is expected."
         axes = _swapped(one, other)
@@ -98,7 +108,7 @@ def _sentence(name: str, expected: Any, got: Any) -> str:
         return f"{name} holds {found}; {wanted} are expected."
     if one.dtype == bool:
         return _masks(name, one, other)
-    finite = np.isfinite(other.astype(float))
+    finite = np.isfinite(other.astype(float)) | ~np.isfinite(one.astype(float))
     if not finite.all():
         nan = int(np.isnan(other.astype(float)).sum())
         what = f"NaN at {nan}" if nan else f"infinity at {int((~finite).sum())}"
@@ -109,8 +119,8 @@ def _sentence(name: str, expected: Any, got: Any) -> str:
 def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
     if not apart(one, other).any():
         return ""
-    if not _any(other):
-        return f"{name} is 0 everywhere."
+    if not other.any():
+        return f"{name} is 0 everywhere." if other.size > 1 else f"{name} is 0."
     if one.size > 1 and (times := factor(one, other)) is not None:
         return f"Every number of {_lower(name)} is {times:.3g} times the expected one."
     if one.size > 1 and np.ptp(other.astype(float) - one) < TOLERANCE:
@@ -119,11 +129,14 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
     if _is_weights(one):
         if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
             return f"The columns of {_lower(name)} sum to 1, and the rows do not: {_sums(other)}."
-        if not close(one.sum(-1), other.sum(-1)):
-            return f"The rows of {_lower(name)} sum to {_sums(other)}."
+        if (off := ~np.isclose(one.sum(-1), other.sum(-1), atol=1e-3)).any():
+            some = "The" if off.all() else "Some"
+            return f"{some} rows of {_lower(name)} sum to {_sums(other[off])}."
         if _sums_to_one(other, -1):
             return f"The rows of {_lower(name)} sum to 1, as they should, and hold other numbers."
         return ""
+    if one.ndim == 1 and _is_weights(one) and not close(one.sum(-1), other.sum(-1)):
+        return f"{name} sums to {_sums(other)}."
     if one.ndim > 1 and (axes := _swapped(one, other)):
         return f"{name} would be right with its axes in the order {axes}."
     if one.size > 2 and _reordered(one, other):

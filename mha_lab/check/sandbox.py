@@ -337,7 +337,8 @@ def _same_torch() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
         torch.set_num_threads(threads)
-        torch.set_default_device(device)
+        if torch.get_default_device() != device:  # setting it, even to the same, slows every later call
+            torch.set_default_device(device)
         torch.set_rng_state(state)
 
 

@@ -77,7 +77,8 @@ def _step(step: dis.Instruction) -> tuple[str, str] | None:
     if step.opname.startswith("LOAD_CONST"):
         known = not isinstance(step.argval, CodeType | str)
         return step.opname, repr(step.argval) if known else ""
-    return step.opname, str(step.arg)
+    jumps = step.opcode in dis.hasjrel or step.opcode in dis.hasjabs  # by distances in bytes
+    return step.opname, "" if jumps else str(step.arg)
 
 
 def reads(answer: Any) -> list[list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mha_lab import attention
+import mha_lab
 from mha_lab.check import compare
 from mha_lab.check.exercise import Mistake
 
@@ -288,7 +288,7 @@ ROWLESS = Mistake(
     "The query is a single vector, (d_k,). Attention wants a row for each query: `query[None]`.",
     "1 One query, one key",
     (
-        lambda keys, *chosen: attention.scaled_dot_product_attention(keys[0], keys, keys),
+        lambda keys, *chosen: mha_lab.scaled_dot_product_attention(keys[0], keys, keys),
         lambda keys, *chosen: torch.nn.functional.scaled_dot_product_attention(keys[0], keys, keys),
     ),
 )

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from mha_lab.attention import scaled_dot_product_attention
+import mha_lab
 from mha_lab.check.exercise import Exercise, Mistake, deviations
 
 
@@ -227,7 +227,7 @@ EXERCISE = Exercise(
             "`query` is a single vector, (d_k,). Attention wants a row for each query: `query[None]`.",
             ONE,
             (
-                lambda q, k, v, t: scaled_dot_product_attention(q, k, v, scale=1 / t)[0],
+                lambda q, k, v, t: mha_lab.scaled_dot_product_attention(q, k, v, scale=1 / t)[0],
                 lambda q, k, v, t: torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=1 / t),
             ),
         ),
@@ -240,8 +240,8 @@ EXERCISE = Exercise(
             "The fourth argument is the mask. The scale is given by its name: `scale=...`.",
             TEMPERATURE,
             (
-                lambda q, k, v, t: scaled_dot_product_attention(q[None], k, v, t)[0],
-                lambda q, k, v, t: scaled_dot_product_attention(q[None], k, v, 1 / t)[0],
+                lambda q, k, v, t: mha_lab.scaled_dot_product_attention(q[None], k, v, t)[0],
+                lambda q, k, v, t: mha_lab.scaled_dot_product_attention(q[None], k, v, 1 / t)[0],
             ),
         ),
         "query-times-keys": Mistake(

@@ -57,9 +57,9 @@ def test_few_wrong_tries_stay_without_a_name():
     assert len(without) <= MOST_UNNAMED * len(wrong), without
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sorted({exercise for exercise, _ in CLAIMS}))
 def test_every_known_mistake_has_a_predicate_of_its_own(name):
-    single = {slug for slug, mistake in find(name).mistakes.items() if not mistake.of}
+    single = {slug for slug, mistake in find(name).mistakes.items() if mistake.variants and not mistake.of}
     assert {slug for exercise, slug in CLAIMS if exercise == name} >= single
 
 

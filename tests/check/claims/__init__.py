@@ -40,7 +40,7 @@ def untrue(name: str, finding: Finding, answer: Callable[..., Any]) -> str:
         ):  # two at once, or an error: what is said to be done is done again
             if not any(_alike(got, _of(exercise, variant, problem)) for variant in mistake.variants):
                 return f"{finding.slug}: no variant does this on a fresh problem"
-        elif not CLAIMS[name, finding.slug](problem, numbers(expected.value), numbers(got.value)):
+        elif not claim(problem, numbers(expected.value), numbers(got.value)):
             return f"{finding.slug}: the claim does not hold on a fresh problem"
     return ""
 
