@@ -92,9 +92,9 @@ def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
         "A matrix product needs the last axis of the left to be as long as the second to last of the right; "
         f"here they are {inner} and {outer} long."
     )
-    turned = ".mT" in part or "transpose" in part
+    turned = re.search(r"\.mT|\.T\b|transpose\(", part.rpartition("@")[2])
     if inner == columns:
-        return f"{says} With the right one {'not ' * turned}turned around (`.mT`) they would fit."
+        return f"{says} With the right one {'not ' if turned else ''}turned around (`.mT`) they would fit."
     if rows == outer:
         return f"{says} With the left one turned around (`.mT`) they would fit."
     return says
@@ -139,6 +139,7 @@ RULES: list[tuple[str, Says]] = [
         r"UnboundLocalError: .*variable '(\w+)'",
         "The name gets its value only later, or in a branch not taken.",
     ),
+    (r"expected Tensor as element \d+", "`torch.stack` and `torch.cat` join tensors; here they get something else."),
     (r"NameError: name '(\w+)' is not defined", _name),
     (r"return_types", "`max`, `min` and `sort` along an axis return values and indices: take `.values`."),
     (

@@ -62,7 +62,7 @@ EXERCISE = Exercise(
             "Your softmax runs over an axis counted from the front; the keys are the last axis, dim=-1, "
             "whatever stands in front.",
             AXIS,
-            (*_over(0), *_over(1), *_over(0, keepdim=False), *_over(-3)),
+            (*_over(0), lambda s: torch.softmax(s, 1), *_over(0, keepdim=False), *_over(-3)),
         ),
         "softmax-over-everything": Mistake(
             "Your sum runs over the whole tensor: each row is to be divided by its own sum.",
@@ -75,7 +75,7 @@ EXERCISE = Exercise(
             ),
         ),
         "unstable-softmax": Mistake(
-            "Your function raises the scores as they are. exp(1000) is larger than any float, so it "
+            "Your function takes exp of the scores as they are. exp(1000) is larger than any float, so it "
             "becomes inf, "
             "and exp(-1000) becomes 0: subtract the largest score of each row first.",
             STEP,
@@ -103,8 +103,9 @@ EXERCISE = Exercise(
             STEP,
             (lambda s: _naive(s - s.min(-1, keepdim=True).values), lambda s: _naive(s - s.min())),
         ),
-        "shifted-by-columns": Mistake(
-            "Your function subtracts the largest score of each column; it is the rows that are summed over.",
+        "shifted-along-another-axis": Mistake(
+            "Your function subtracts the largest score along another axis than the keys; the sum "
+            "runs over each row.",
             STEP,
             (
                 lambda s: _naive(s - s.max(-2, keepdim=True).values),
@@ -113,19 +114,27 @@ EXERCISE = Exercise(
             ),
         ),
         "clamped": Mistake(
-            "Your function cuts large scores off, so scores above the limit count as equal.",
+            "Your function cuts scores off at a limit, so scores beyond it count as equal.",
             STEP,
             tuple(lambda s, c=c: _naive(s.clamp(max=c)) for c in (10, 20, 50, 80, 88))
             + tuple(lambda s, c=c: _naive(s.clamp(-c, c)) for c in (10, 20, 50, 80, 88)),
         ),
         "divided-by-the-maximum": Mistake(
-            "Your function divides the scores by the row's largest before the exp. That changes their "
+            "Your function divides the scores by a largest score before the exp. That changes their "
             "differences; "
             "subtracting it does not.",
             STEP,
             (
                 lambda s: _naive(s / s.max(-1, keepdim=True).values),
                 lambda s: _naive(s / s.max()),
+            ),
+        ),
+        "divided-by-the-largest-size": Mistake(
+            "Your function divides the scores by the largest of their absolute values before the "
+            "exp. That changes "
+            "their differences; subtracting the largest score does not.",
+            STEP,
+            (
                 lambda s: _naive(s / s.abs().max(-1, keepdim=True).values),
                 lambda s: _naive(s / s.abs().max()),
             ),
@@ -140,19 +149,21 @@ EXERCISE = Exercise(
             ),
         ),
         "not-divided": Mistake(
-            "Your function raises the scores with exp, and does not divide by the sum of each row.",
+            "Your function takes exp of the scores, and does not divide by the sum of each row.",
             STEP,
             (torch.exp, _shifted, lambda s: torch.exp(s - s.max())),
         ),
         "divided-without-exp": Mistake(
-            "Your function divides the scores by their sum without exp. Negative scores give negative "
-            "shares.",
+            "Your function divides the scores by their sum without exp. Negative scores give "
+            "negative shares.",
             STEP,
-            (
-                lambda s: s / s.sum(-1, keepdim=True),
-                lambda s: (s - s.max(-1, keepdim=True).values) / s.sum(-1, keepdim=True),
-                lambda s: s.abs() / s.abs().sum(-1, keepdim=True),
-            ),
+            (lambda s: s / s.sum(-1, keepdim=True),),
+        ),
+        "absolute-values-divided": Mistake(
+            "Your function divides the absolute values of the scores by their sum; it is exp that "
+            "makes them positive.",
+            STEP,
+            (lambda s: s.abs() / s.abs().sum(-1, keepdim=True),),
         ),
         "only-shifted": Mistake(
             "Your function subtracts the largest score, and stops there: exp and a division come after it.",

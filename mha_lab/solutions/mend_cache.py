@@ -113,7 +113,7 @@ MASKS = {
         tuple(_triangle(lambda n_new, n_old, q, i=i: q.shape[i]) for i in (0, 1, -1)),
     ),
     "mask-inverted": (
-        "The mask is turned around: what may be seen is hidden.",
+        "The mask is turned around: it hides a triangle that is to be seen, or shows what is to be hidden.",
         STEP,
         (
             lambda q, n_k, n_old: ~_triangle(lambda a, b, c: n_old)(q, n_k, n_old),
@@ -137,14 +137,14 @@ KNOBS = {
     "mask": MASKS,
     "keys": {
         "keys-in-another-order": (
-            "The new keys stand in front of the kept ones, and the values the other way round.",
+            "The new keys stand in front of the kept ones, and the new values behind them.",
             STEP,
             (_in_front,),
         ),
     },
     "values": {
         "values-in-another-order": (
-            "The new values stand in front of the kept ones, and the keys the other way round.",
+            "The new values stand in front of the kept ones, and the new keys behind them.",
             STEP,
             (_in_front,),
         ),

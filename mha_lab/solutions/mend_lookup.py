@@ -55,7 +55,7 @@ SEARCHED = {
         (lambda q, k, v: q @ v.mT,),
     ),
     "normalised-values-searched": (
-        "Your function still scores the query against the values, made smaller. The keys are not used.",
+        "Your function still scores the query against the values, by another scale. The keys are not used.",
         STEP,
         (
             lambda q, k, v: q @ _unit(v).mT,

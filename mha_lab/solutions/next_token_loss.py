@@ -77,10 +77,7 @@ KNOBS = {
             "first token of "
             "the next text.",
             SHIFT,
-            (
-                lambda x, t: (x.flatten(0, 1)[:-1], t.flatten()[1:]),
-                lambda x, t: (x.flatten(0, 1), t.flatten().roll(-1)),
-            ),
+            (lambda x, t: (x.flatten(0, 1)[:-1], t.flatten()[1:]),),
         ),
         "shifted-along-the-batch": (
             "Your shift goes along the batch, the first axis; the tokens of a text lie along the second.",

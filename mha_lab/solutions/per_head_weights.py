@@ -134,7 +134,7 @@ KNOBS = {
             ),
         ),
         "scaled-twice": (
-            "Your scores are divided by d_k and by its root, or by the root of d_k twice and once more.",
+            "Your scores are divided by the root of d_k three times.",
             ROOT,
             (lambda q, k, h: q.shape[-1] ** 1.5,),
         ),
@@ -302,7 +302,7 @@ EXERCISE = Exercise(
         **deviations(_build, KNOBS),
         **deviations(_build, ALONE, pairs=False),
         "not-split": Mistake(
-            "Your function does not split: all of d_model goes into one dot product.",
+            "Your function does not split: all of d_model goes into one dot product, scaled or not.",
             ROOT,
             _whole(lambda w, h: w, *ROOTS)
             + _whole(lambda w, h: w[:, None], *ROOTS)
@@ -339,10 +339,7 @@ EXERCISE = Exercise(
             "Your function divides the weights by sqrt(d_k); it is the scores, before the softmax, that are "
             "divided.",
             ROOT,
-            (
-                lambda q, k, h: _build(divisor=lambda q, k, h: 1)(q, k, h) / math.sqrt(q.shape[-1] // h),
-                lambda q, k, h: _build(divisor=lambda q, k, h: 1)(q, k, h) / math.sqrt(q.shape[-1]),
-            ),
+            (lambda q, k, h: _build(divisor=lambda q, k, h: 1)(q, k, h) / math.sqrt(q.shape[-1] // h),),
         ),
     },
 )

@@ -126,7 +126,7 @@ EXERCISE = Exercise(
             ),
         ),
         "true-or-false": Mistake(
-            "You return whether it is more than the model has parameters; the number itself is asked for.",
+            "You return True or False; the number itself is asked for.",
             STEP,
             (lambda layers, h, n, d: True, lambda layers, h, n, d: False),
         ),

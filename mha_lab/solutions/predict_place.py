@@ -164,7 +164,6 @@ PLACES = {
         VIEW,
         (
             lambda t, c, n, h, d: c - d,
-            lambda t, c, n, h, d: abs(c - d),
             lambda t, c, n, h, d: c - d if c >= d else c,
         ),
     ),

@@ -27,7 +27,7 @@ EXERCISE = Exercise(
     problems=_problems,
     mistakes={
         "zero-weights": Mistake(
-            "You take scores of 0 for weights of 0. What is exp(0)?",
+            "You return zeros. A score of 0 is not a weight of 0: what is exp(0)?",
             STEP,
             (lambda v: torch.zeros_like(v[0]), lambda v: torch.zeros_like(v)),
         ),

@@ -55,7 +55,7 @@ DIVISORS = {
         (lambda q, k: q.shape[-1] ** -0.5,),
     ),
     "scaled-twice": (
-        "Your scores are divided by d_k and by its root, or by the root of d_k twice and once more.",
+        "Your scores are divided by the root of d_k three times.",
         ROOT,
         (lambda q, k: q.shape[-1] ** 1.5,),
     ),
@@ -77,7 +77,6 @@ DIVISORS = {
             lambda q, k: math.sqrt(q.shape[0]),
             lambda q, k: math.sqrt(q.shape[1]),
             lambda q, k: math.sqrt(k.shape[0]),
-            lambda q, k: math.sqrt(q.shape[0]) if q.ndim > 2 else 1.0,
         ),
     ),
 }
@@ -98,7 +97,7 @@ PRODUCTS = {
         (lambda q, k: q.mT @ k,),
     ),
     "entry-by-entry": (
-        "Your function multiplies query and key entry by entry; a score is a sum of such products.",
+        "Your function pairs query and key entry by entry; each query is to be paired with every key.",
         STEP,
         (lambda q, k: q * k, lambda q, k: (q * k).sum(-1)),
     ),

@@ -167,7 +167,7 @@ KNOBS = {
             (lambda s: torch.softmax(torch.softmax(s, -1), -1),),
         ),
         "not-divided": (
-            "Your weights are raised with exp, and not divided by their sum.",
+            "Your weights are exp of the scores, and not divided by their sum.",
             WEIGHTS,
             (torch.exp, lambda s: torch.exp(s - s.max(-1, keepdim=True).values)),
         ),
@@ -184,7 +184,7 @@ KNOBS = {
             (lambda w, v: v @ w, lambda w, v: v.mT @ w, lambda w, v: (v.mT @ w).mT),
         ),
         "output-transposed": (
-            "Your output is transposed: its rows are the tokens.",
+            "Your output is transposed: the tokens must be its rows.",
             OUTPUT,
             (lambda w, v: (w @ v).mT,),
         ),
@@ -246,7 +246,8 @@ EXERCISE = Exercise(
             (_scaled_after,),
         ),
         "weights-not-scaled": Mistake(
-            "Your weights come from scores that are not divided by sqrt(d_k); those behind your output are.",
+            "Your weights come from scores that are not divided by sqrt(d_k); the weights used for "
+            "your output are.",
             ROOT,
             (_mixed(lambda q, k, x: math.sqrt(q.shape[-1]), lambda q, k, x: 1.0),),
         ),

@@ -80,7 +80,7 @@ DIVISORS = {
     "root-of-the-temperature": (
         "Your scores are divided by the root of the temperature.",
         TEMPERATURE,
-        (lambda q, k, t: math.sqrt(t), lambda q, k, t: math.sqrt(t * len(q))),
+        (lambda q, k, t: math.sqrt(t),),
     ),
     "divided-twice": (
         "Your scores are divided by the temperature twice.",
@@ -95,7 +95,7 @@ DIVISORS = {
     "query-normalised": (
         "Your query is made 1 long; its length is part of what is asked.",
         TEMPERATURE,
-        (lambda q, k, t: t * q.norm(), lambda q, k, t: q.norm()),
+        (lambda q, k, t: t * q.norm(),),
     ),
 }
 WEIGHTS = {
@@ -113,7 +113,7 @@ WEIGHTS = {
     "softmax-twice": (
         "Your function takes a softmax of the softmax.",
         ONE,
-        (lambda s, t: _softmax(_softmax(s, t), t), lambda s, t: _softmax(_softmax(s, t) / t, t)),
+        (lambda s, t: _softmax(_softmax(s, t), t),),
     ),
     "no-softmax": (
         "Your function averages with the scores themselves: there is no softmax.",
@@ -138,7 +138,7 @@ WEIGHTS = {
 }
 RESULTS = {
     "row-of-a-matrix": (
-        "Your result has an axis of length 1 too many: (1, d_v) where (d_v,) is asked for.",
+        "Your result has an axis of length 1 too many, where (d_v,) is asked for.",
         ONE,
         (lambda w, k, v: w[None] @ v, lambda w, k, v: (w @ v)[:, None]),
     ),
@@ -204,7 +204,6 @@ EXERCISE = Exercise(
             (
                 lambda q, k, v, t: torch.softmax(k @ q, -1) @ v / t,
                 lambda q, k, v, t: torch.softmax(k @ q / math.sqrt(len(q)), -1) @ v / t,
-                lambda q, k, v, t: torch.softmax(torch.softmax(k @ q, -1) / t, -1) @ v,
             ),
         ),
         "multiplied-after-softmax": Mistake(

@@ -42,12 +42,14 @@ EXERCISE = Exercise(
             (lambda w, v: w[:, None] * v,),
         ),
         "summed-over-columns": Mistake(
-            "Your function weighs the rows, and then adds up the numbers within each row, not the rows.",
+            "Your function weighs the rows, and then adds up or averages the numbers within each "
+            "row, not the rows.",
             RULES,
             (lambda w, v: (w[:, None] * v).sum(1), lambda w, v: (w[:, None] * v).mean(1)),
         ),
         "summed-over-everything": Mistake(
-            "Your function weighs the rows, and then adds up all numbers: the rows alone are to be added.",
+            "Your function weighs the rows, and then makes one number of all: each column has a sum "
+            "of its own.",
             RULES,
             (lambda w, v: (w[:, None] * v).sum(), lambda w, v: (w[:, None] * v).mean()),
         ),
@@ -67,7 +69,7 @@ EXERCISE = Exercise(
             (lambda w, v: w @ v / len(w),),
         ),
         "one-row-only": Mistake(
-            "Your function uses one row only. Does the loop return in its first round, or keep its last?",
+            "Your function uses one row only. Does the loop return in its first pass, or keep only its last?",
             RULES,
             (lambda w, v: w[0] * v[0], lambda w, v: w[-1] * v[-1], lambda w, v: v[w.argmax()]),
         ),
@@ -77,7 +79,7 @@ EXERCISE = Exercise(
             (lambda w, v: torch.softmax(w, 0) @ v,),
         ),
         "one-row-of-a-matrix": Mistake(
-            "Your result has an axis of length 1 too many: (1, d_v) where (d_v,) is asked for.",
+            "Your result has an axis of length 1 too many, where (d_v,) is asked for.",
             RULES,
             (lambda w, v: w[None] @ v, lambda w, v: (w @ v)[:, None]),
         ),

@@ -15,24 +15,27 @@ def denied(exercise: Exercise, finding: Finding) -> str:
     if finding.example is None or exercise.accepts is not None or not finding.seen:
         return ""
     _, expected, got = finding.example
+    one, other = _array(expected), _array(got)
     for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", finding.seen):
+        words = f"{sentence[:-1]} ".lower()
+        places = [(words.rfind(f"your {label} "), i) for i, label in enumerate(exercise.results)]
+        place, i = max(places, default=(-1, 0))
+        if place >= 0 and isinstance(
+            expected, tuple
+        ):  # this sentence, and those after it, are about that one
+            one, other = _array(expected[i]), _array(got[i])
         for pattern, holds in SENTENCES:
             if found := re.search(pattern, sentence):
-                one, other = _named(sentence, exercise.results, expected, got)
-                if not holds(found, one, other):
+                try:
+                    true = holds(found, one, other)
+                except (AttributeError, TypeError, ValueError) as error:
+                    return f"cannot be asked of this result ({error}): {sentence}"
+                if not true:
                     return f"not so: {sentence}"
                 break
         else:
             return f"no predicate for: {sentence}"
     return ""
-
-
-def _named(sentence: str, labels: tuple[str, ...], expected: Any, got: Any) -> tuple[Any, Any]:
-    """The two results that the sentence is about."""
-    for i, label in enumerate(labels):
-        if re.search(rf"\b[Yy]our {label}\b", sentence) and "right;" not in sentence:
-            return _array(expected[i]), _array(got[i])
-    return _array(expected), _array(got)
 
 
 def _array(value: Any) -> Any:

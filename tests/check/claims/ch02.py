@@ -1,0 +1,219 @@
+"""What is said of answers to the exercises of chapter 02, asked of the numbers."""
+
+import numpy as np
+
+
+def array(x):
+    x = np.asarray(x)
+    return x if x.dtype == bool else x.astype(np.float64)
+
+
+def same(got, *candidates):
+    """Is the result one of the candidates?"""
+    if isinstance(got, tuple):
+        return any(isinstance(c, tuple) and len(c) == len(got) and all(map(same, got, c)) for c in candidates)
+    got = array(got)
+    return any(
+        not isinstance(c, tuple)
+        and got.shape == np.shape(c)
+        and np.allclose(got, c, rtol=1e-3, atol=1e-3, equal_nan=True)
+        for c in candidates
+    )
+
+
+def says(candidates):
+    """A predicate: the result is one of what ``candidates`` makes of the arguments."""
+
+    def predicate(problem, expected, got):
+        with np.errstate(all="ignore"):
+            return same(got, *candidates(*map(array, problem)))
+
+    return predicate
+
+
+def softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def shares(x):
+    return x / x.sum()
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def paper(x):
+    """The weights without the largest score subtracted, in float32."""
+    e = np.exp(x.astype(np.float32))
+    return e / e.sum()
+
+
+def searched(q, k, v):
+    return softmax(q @ k.T / q.shape[-1] ** 0.5) @ v
+
+
+def smaller(v):
+    d = v.shape[-1]
+    total, peaks = np.linalg.norm(v), np.abs(v).max(-1, keepdims=True)
+    columns, sums = np.linalg.norm(v, axis=0), v.sum(-1, keepdims=True)
+    parts = (
+        2,
+        total,
+        peaks,
+        np.abs(v).max(),
+        v.max(),
+        v.max(0),
+        np.abs(v).max(0),
+        v.std(),
+        v.sum(),
+        columns,
+        sums,
+        d**0.5,
+        d,
+        len(v),
+        len(v) ** 0.5,
+    )
+    return [unit(v), softmax(v), softmax(v, 0), *(v / part for part in parts)]
+
+
+def scaled(factor):
+    """The lookup with the scores multiplied by another number."""
+    return lambda q, k, v: [softmax(q @ k.T * f) @ v for f in np.ravel(factor(q, k, v))]
+
+
+def weighed(factor):
+    """The soft lookup with the scores multiplied by another number."""
+    return lambda q, k, v, t: [softmax(k @ q * f) @ v for f in np.ravel(factor(k.shape, t))]
+
+
+def after(weights):
+    """The soft lookup with other weights, made of scores, temperature and width."""
+    return lambda q, k, v, t: [w @ v for w in weights(k @ q, t, k.shape[-1])]
+
+
+def on_columns(q, k, v, t):
+    w = softmax(k @ q / t)
+    return [w * v, (w * v).sum(0), v @ w] if len(w) == v.shape[-1] else []
+
+
+MEND_LOOKUP = {
+    "values-searched": lambda q, k, v: [searched(q, v, v), searched(q, v, k)],
+    "normalised-values-searched": lambda q, k, v: [
+        softmax(p @ u.T / r) @ v for u in smaller(v) for p in (q, unit(q)) for r in (1, q.shape[-1] ** 0.5)
+    ],
+    "keys-normalised": lambda q, k, v: [
+        softmax(p @ unit(k).T / s) @ v for p in (q, unit(q)) for s in (1, q.shape[-1] ** 0.5)
+    ],
+    "keys-and-values-mixed": lambda q, k, v: [searched(q, u, v) for u in (k + v, k * v, k - v, (k + v) / 2)],
+    "keys-with-values": lambda q, k, v: [searched(k, v, v), searched(v, k, v)],
+    "keys-with-keys": lambda q, k, v: [searched(k, k, v)],
+    "scores-transposed": lambda q, k, v: [
+        w @ v for a in (0, 1) if len(q) == len(v) for w in [softmax(k @ q.T / q.shape[-1] ** 0.5, a)]
+    ],
+    "not-transposed": lambda q, k, v: [softmax(q @ k / len(k) ** 0.5) @ v] if len(k) == k.shape[-1] else [],
+    "not-scaled": scaled(lambda q, k, v: 1),
+    "scaled-by-d": scaled(lambda q, k, v: 1 / q.shape[-1]),
+    "half-of-d": scaled(lambda q, k, v: [2 / q.shape[-1], 0.5 / q.shape[-1]]),
+    "multiplied-by-the-root": scaled(lambda q, k, v: q.shape[-1] ** 0.5),
+    "scaled-by-the-number-of-keys": scaled(lambda q, k, v: len(k) ** -0.5),
+    "scaled-by-the-number-of-queries": scaled(lambda q, k, v: len(q) ** -0.5),
+    "another-scale": scaled(lambda q, k, v: 1 / 8),
+    "softmax-over-queries": lambda q, k, v: [softmax(q @ k.T / q.shape[-1] ** 0.5, 0) @ v],
+    "softmax-over-all": lambda q, k, v: [softmax(q @ k.T / q.shape[-1] ** 0.5, (0, 1)) @ v],
+    "no-softmax": lambda q, k, v: [q @ k.T @ v, q @ k.T @ v / q.shape[-1] ** 0.5],
+    "softmax-twice": lambda q, k, v: [softmax(softmax(q @ k.T / q.shape[-1] ** 0.5)) @ v],
+    "keys-fetched": lambda q, k, v: [searched(q, k, k)],
+    "keys-and-values-fetched": lambda q, k, v: [searched(q, k, k + v)],
+    "weights-returned": lambda q, k, v: [searched(q, k, np.eye(len(k)))],
+    "weights-returned-too": lambda q, k, v: [
+        (o, w)[::s] for s in (1, -1) for o, w in [(searched(q, k, v), searched(q, k, np.eye(len(k))))]
+    ],
+    "scores-returned": lambda q, k, v: [q @ k.T, q @ k.T / q.shape[-1] ** 0.5],
+}
+
+LONGER_QUERY = {
+    "unchanged-weights": lambda w: [w],
+    "doubled-weights": lambda w: [2 * w],
+    "squares-not-divided": lambda w: [w**2],
+    "softmax-of-weights": lambda w: [softmax(w), softmax(2 * w)],
+    "softmax-of-squares": lambda w: [softmax(w**2)],
+    "exp-not-divided": lambda w: [np.exp(w), np.exp(2 * w)],
+    "euclidean-norm": lambda w: [unit(w), unit(w**2)],
+    "divided-by-the-largest": lambda w: [w / w.max(), w**2 / (w**2).max(), w**2 / w.max()],
+    "fits-two-keys-only": lambda w: [w**2 / (w**2 + (1 - w) ** 2)],
+    "complement": lambda w: [1 - w, shares(1 - w), shares((1 - w) ** 2)],
+    "flatter": lambda w: [shares(w**0.5)],
+    "roots-not-divided": lambda w: [w**0.5],
+    "another-power": lambda w: [w**3, w**4, shares(w**3), shares(w**4)],
+    "powers-of-two": lambda w: [2**w, shares(2**w)],
+    "scores-returned": lambda w: [np.log(w), 2 * np.log(w)],
+    "logarithms-as-weights": lambda w: [shares(np.log(w))],
+    "mirrored": lambda w: [shares(w**2)[::-1]],
+    "hard": lambda w: [np.eye(len(w))[w.argmax()]],
+    "uniform": lambda w: [np.full(len(w), 1 / len(w))],
+    "printed-example-only": lambda w: [np.array([0.1, 0.9])],
+}
+
+SOFT_LOOKUP = {
+    "temperature-ignored": weighed(lambda shape, t: 1),
+    "root-in-place-of-temperature": weighed(lambda shape, t: shape[1] ** -0.5),
+    "scaled-as-well": weighed(lambda shape, t: shape[1] ** -0.5 / t),
+    "divided-by-d_k-as-well": weighed(lambda shape, t: 1 / shape[1] / t),
+    "temperature-inverted": weighed(lambda shape, t: t),
+    "inverted-and-scaled": weighed(lambda shape, t: t * shape[1] ** -0.5),
+    "root-of-the-temperature": weighed(lambda shape, t: [t**-0.5, (t * shape[1]) ** -0.5]),
+    "divided-twice": weighed(lambda shape, t: t**-2),
+    "scaled-by-the-number-of-keys": weighed(
+        lambda shape, t: [f / g for f in (shape[0] ** -0.5, 1 / shape[0]) for g in (1, t)]
+    ),
+    "query-normalised": lambda q, k, v, t: [softmax(k @ unit(q) / r) @ v for r in (t, 1)],
+    "unstable-softmax": after(lambda s, t, d: [paper(s / t)]),
+    "divided-again-after-the-softmax": after(lambda s, t, d: [softmax(s / t) / t]),
+    "softmax-twice": after(lambda s, t, d: [softmax(softmax(s / t) / r) for r in (1, t)]),
+    "no-softmax": after(lambda s, t, d: [s / t, s]),
+    "no-exp": after(lambda s, t, d: [shares(s)]),
+    "not-normalised": after(lambda s, t, d: [np.exp(s / t), np.exp((s - s.max()) / t)]),
+    "hard-lookup": lambda q, k, v, t: [v[(k @ q).argmax()]],
+    "row-of-a-matrix": lambda q, k, v, t: [softmax(k @ q / t)[None] @ v],
+    "weights-on-columns": on_columns,
+    "not-summed": lambda q, k, v, t: [softmax(k @ q / t)[:, None] * v],
+    "summed-over-columns": lambda q, k, v, t: [softmax(k @ q / t) * v.sum(1)],
+    "divided-by-the-number-of-keys": after(lambda s, t, d: [softmax(s / t) / len(s)]),
+    "keys-fetched": lambda q, k, v, t: [softmax(k @ q / t) @ k],
+    "weights-returned": lambda q, k, v, t: [softmax(k @ q / t)],
+    "weights-returned-too": lambda q, k, v, t: [
+        (w @ v, w)[::s] for s in (1, -1) for row in [softmax(k @ q / t)] for w in (row, row[None])
+    ],
+    "one-value-only": lambda q, k, v, t: [softmax(k @ q / t)[i] * v[i] for i in (0, -1)],
+    "temperature-after-softmax": after(
+        lambda s, t, d: [softmax(s) / t, softmax(s / d**0.5) / t, softmax(softmax(s) / t)]
+    ),
+    "multiplied-after-softmax": after(lambda s, t, d: [softmax(s) * t, softmax(s / d**0.5) * t]),
+    "power-of-the-weights": after(lambda s, t, d: [softmax(s) ** p for p in (t, 1 / t)]),
+    "temperature-as-mask": after(lambda s, t, d: [softmax(s / d**0.5), np.full(len(s), np.nan)]),
+    "query-times-keys": lambda q, k, v, t: [softmax(q @ k / t) @ v] if len(q) == len(k) else [],
+    "plain-mean": lambda q, k, v, t: [v.mean(0)],
+}
+
+
+def refused(problem, expected, got):
+    """What is named raises an error, whatever the sizes: a result is no sign of it."""
+    return False
+
+
+CLAIMS = {
+    (exercise, slug): says(candidates)
+    for exercise, table in {
+        "mend_lookup": MEND_LOOKUP,
+        "predict_longer_query": LONGER_QUERY,
+        "soft_lookup": SOFT_LOOKUP,
+    }.items()
+    for slug, candidates in table.items()
+} | {
+    ("query_averaging", "query-without-a-row"): refused,
+    ("query_for_key", "query-without-a-row"): refused,
+    ("soft_lookup", "query-without-a-row"): refused,
+    ("soft_lookup", "vector-transposed"): refused,
+}

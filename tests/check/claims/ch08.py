@@ -1,0 +1,505 @@
+"""What is said of answers to the exercises of chapter 08, asked of the numbers."""
+
+import numpy as np
+
+CLAIMS = {}
+
+
+def array(x):
+    return np.asarray(x, dtype=np.float64)
+
+
+def close(a, b):
+    a, b = array(a), array(b)
+    return a.shape == b.shape and np.allclose(a, b, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+def alike(got, candidate):
+    if isinstance(candidate, tuple):
+        return isinstance(got, tuple) and len(got) == len(candidate) and all(map(close, got, candidate))
+    return not isinstance(got, tuple) and close(got, candidate)
+
+
+def says(candidates):
+    """A predicate: the result is one of what ``candidates`` makes of the arguments."""
+
+    def predicate(problem, expected, got):
+        with np.errstate(all="ignore"):
+            return any(alike(got, c) for c in candidates(*map(array, problem)))
+
+    return predicate
+
+
+def never(problem, expected, got):
+    """Said of an error: no result can be of this kind."""
+    return False
+
+
+def softmax(x, axis=-1):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def changed(**steps):
+    """A candidate: the loop over the keys with some steps changed; in float32, where exp overflows."""
+
+    def run(s, v, kind):
+        s, v = s.astype(kind), v.astype(kind)
+        h = np.full_like(s[:, :1], steps.get("start", -np.inf))
+        t, o = np.zeros_like(h), np.zeros((len(s), v.shape[1]), kind)
+        one = {
+            "raised": lambda s, h: np.maximum(h, s),
+            "correction": lambda s, h, r: np.exp(h - r),
+            "weight": lambda s, h, r: np.exp(s - r),
+            "total": lambda t, c, w: t * c + w,
+            "output": lambda o, c, x: o * c + x,
+            "keep": lambda s, h, r: r,
+            "end": lambda o, t: o / t,
+            "each": lambda o, t: o,
+        } | steps
+        for j in steps.get("keys", lambda n: range(n))(s.shape[1]):
+            score = s[:, j : j + 1]
+            r = one["raised"](score, h)
+            c, w = one["correction"](score, h, r), one["weight"](score, h, r)
+            t = one["total"](t, c, w)
+            o = one["each"](one["output"](o, c, w * v[j]), t)
+            h = one["keep"](score, h, r)
+        return one["end"](o, t)
+
+    return lambda s, v: [run(s, v, kind) for kind in (np.float32, np.float64)]
+
+
+def either(*candidates):
+    return lambda *arguments: [c for each in candidates for c in each(*arguments)]
+
+
+def over_queries(f):
+    return changed(total=lambda t, c, w: t * c + f(w, axis=0, keepdims=True))
+
+
+def plus_correction(sign):
+    return [
+        changed(total=lambda t, c, w: t + sign * c + w),
+        changed(total=lambda t, c, w: sign * c + w),
+        changed(total=lambda t, c, w: t * c + sign * c + w),
+    ]
+
+
+def divided_by_all_queries(s, v):
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return [
+        softmax(s) @ v / len(s),
+        e @ v / e.sum(),
+        e @ v / e.sum(-1).sum(),
+        e @ v / e.sum(0).sum(),
+        e / e.sum(0) @ v,
+    ]
+
+
+def nan_at_first(problem, expected, got):
+    """NaN, and nowhere a number that is wrong."""
+    got = array(got)
+    if not np.isnan(got).any() or got.shape != np.shape(expected):
+        return False
+    return np.isnan(got).all()
+
+
+def old(t, c, w):
+    return t + w
+
+
+def no_maximum(s, v):
+    out = []
+    for kind in (np.float32, np.float64):
+        e = np.exp(s.astype(kind))
+        out.append(e @ v.astype(kind) / e.sum(-1, keepdims=True))
+        out.append(e / e.sum(-1, keepdims=True) @ v.astype(kind))
+    return out
+
+
+def one_maximum(s, v):
+    out = []
+    for m in (s.max(), s.max(0)):
+        e = np.exp((s - m).astype(np.float32))
+        out.append(e @ v.astype(np.float32) / e.sum(-1, keepdims=True))
+    return out
+
+
+def raised_for_all(s, v):
+    return changed(raised=lambda s, h: np.full_like(h, max(h.max(), s.max())))(s, v)
+
+
+ONLINE = {
+    "total-not-corrected": changed(total=old),
+    "new-key-corrected-in-total": changed(total=lambda t, c, w: (t + w) * c),
+    "only-the-new-key-corrected-in-total": changed(total=lambda t, c, w: t + w * c),
+    "total-corrected-twice": either(
+        changed(total=lambda t, c, w: t * c * c + w), changed(total=lambda t, c, w: (t * c + w) * c)
+    ),
+    "total-of-all-queries": either(
+        over_queries(np.sum),
+        over_queries(np.mean),
+        *(changed(total=lambda t, c, w, f=f: t + f(w)) for f in (np.sum, np.mean)),
+    ),
+    "correction-added-to-total": either(*plus_correction(1), *plus_correction(-1)),
+    "total-of-the-last-key": either(
+        changed(total=lambda t, c, w: w),
+        changed(total=lambda t, c, w: c * w),
+        changed(total=lambda t, c, w: c + w),
+    ),
+    "total-without-weight": changed(total=lambda t, c, w: t * c),
+    "output-not-corrected": changed(output=lambda o, c, x: o + x),
+    "new-key-corrected-in-output": changed(output=lambda o, c, x: (o + x) * c),
+    "only-the-new-key-corrected-in-output": changed(output=lambda o, c, x: o + x * c),
+    "output-corrected-twice": changed(output=lambda o, c, x: o * c * c + x),
+    "output-of-the-last-key": changed(output=lambda o, c, x: x),
+    "not-corrected": changed(total=old, output=lambda o, c, x: o + x),
+    "correction-from-the-score": changed(correction=lambda s, h, r: np.exp(h - s)),
+    "weight-as-correction": changed(correction=lambda s, h, r: np.exp(s - r)),
+    "weight-inverted": changed(weight=lambda s, h, r: np.exp(r - s)),
+    "weight-without-maximum": changed(weight=lambda s, h, r: np.exp(s)),
+    "maximum-not-subtracted": no_maximum,
+    "newest-score-as-maximum": changed(raised=lambda s, h: s),
+    "one-maximum-for-all-queries": either(one_maximum, raised_for_all),
+    "starts-at-0": changed(start=0.0),
+    "highest-never-raised": changed(keep=lambda s, h, r: h),
+    "highest-is-the-last-score": changed(keep=lambda s, h, r: s),
+    "divided-at-each-key": either(
+        changed(each=lambda o, t: o / t, end=lambda o, t: o), changed(each=lambda o, t: o / t)
+    ),
+    "not-divided": changed(end=lambda o, t: o),
+    "divided-by-all-queries": divided_by_all_queries,
+    "multiplied-by-the-total": changed(end=lambda o, t: o * t),
+    "weight-and-correction-exchanged": changed(
+        weight=lambda s, h, r: np.exp(h - r), correction=lambda s, h, r: np.exp(s - r)
+    ),
+    "softmax-over-queries": lambda s, v: [softmax(s, 0) @ v],
+    "no-softmax": lambda s, v: [s @ v, s @ v / s.shape[1], s @ v / s.sum(-1, keepdims=True)],
+    "scaled-again": lambda s, v: [softmax(s / n**0.5) @ v for n in (*v.shape, *s.shape)],
+    "first-key-twice": either(
+        changed(keys=lambda n: [0, *range(n)]),
+        lambda s, v: [softmax(np.c_[s, s[:, :1]]) @ np.r_[v, v[:1]]],
+    ),
+    "plain-mean": lambda s, v: [np.repeat(v.mean(0, keepdims=True), len(s), 0)],
+}
+CLAIMS |= {("mend_online_softmax", slug): says(candidates) for slug, candidates in ONLINE.items()}
+CLAIMS["mend_online_softmax", "nan-from-the-first-key"] = nan_at_first
+CLAIMS["mend_online_softmax", "python-max"] = never
+
+
+def merged(m, ca, cb, da=None, db=None):
+    """The result of this m, with the corrections of sums, and others for o if they are given."""
+    return lambda la, oa, lb, ob: (
+        m,
+        ca * la + cb * lb,
+        (ca if da is None else da) * oa + (cb if db is None else db) * ob,
+    )
+
+
+def block(m=np.maximum, corrections=None, safe=True, back=None, lo=None):
+    """Candidates: the merging of two halves, with some of its steps changed."""
+
+    def run(ma, la, oa, mb, lb, ob):
+        one = m(ma, mb)
+        base = np.where(np.isinf(one), 0.0, one) if safe else one
+        ca, cb = np.exp(ma - base), np.exp(mb - base)
+        out = []
+        for c in corrections(ma, mb, base, ca, cb) if corrections else [(ca, cb)]:
+            da, db = c[2:] or c[:2]
+            sums, o = c[0] * la + c[1] * lb, da * oa + db * ob
+            for pair in lo(sums, o, la, oa, lb, ob, ca, cb) if lo else [(sums, o)]:
+                for first in back(one, base, ma, mb) if back else [one]:
+                    out.append((first, *pair))
+        return out
+
+    return run
+
+
+def finite(x):
+    return np.where(np.isinf(x), 0.0, x)
+
+
+def rescaled(ma, mb, base, ca, cb):
+    return [
+        (np.ones_like(ca), np.exp(finite(mb) - finite(ma))),
+        (np.exp(finite(ma) - finite(mb)), 1 + 0 * cb),
+    ]
+
+
+def m_finite(problem, expected, got):
+    if not isinstance(got, tuple) or len(got) != 3 or np.shape(got[0]) != np.shape(expected[0]):
+        return False
+    m, right = array(got[0]), array(expected[0])
+    unseen = np.isneginf(right)
+    return bool(
+        unseen.any()
+        and np.all(np.isfinite(m[unseen]) & (m[unseen] < -1e3))
+        and close(m[~unseen], right[~unseen])
+    )
+
+
+def nan_if_empty(problem, expected, got):
+    """NaN in the rows without any score, and everything else right."""
+    if not isinstance(got, tuple) or len(got) != 3:
+        return False
+    unseen = np.isneginf(array(expected[0]))[:, 0]
+    if not unseen.any() or [np.shape(g) for g in got] != [np.shape(e) for e in expected]:
+        return False
+    nan = np.isnan(array(got[1])[unseen]).all() or np.isnan(array(got[2])[unseen]).all()
+    return bool(
+        nan and all(close(array(g)[~unseen], array(e)[~unseen]) for g, e in zip(got, expected, strict=True))
+    )
+
+
+def part(which):
+    """A predicate: the right three results, but only these, or in this order."""
+
+    def predicate(problem, expected, got):
+        with np.errstate(all="ignore"):
+            return any(alike(got, c) for c in which(*map(array, expected)))
+
+    return predicate
+
+
+def m_is(candidates):
+    def predicate(problem, expected, got):
+        ma, _, _, mb, _, _ = map(array, problem)
+        if not isinstance(got, tuple) or len(got) != 3:
+            return False
+        with np.errstate(all="ignore"):
+            return any(close(got[0], c) for c in candidates(ma, mb))
+
+    return predicate
+
+
+def on_paper(*arguments):
+    """exp(m), added up as it is, and divided afterwards; in float32."""
+    ma, la, oa, mb, lb, ob = (np.asarray(x, np.float32) for x in arguments)
+    m = np.maximum(ma, mb)
+    out = []
+    ea, eb, e = np.exp(ma), np.exp(mb), np.exp(m)
+    out.append((m, (ea * la + eb * lb) / e, (ea * oa + eb * ob) / e))
+    out.append((m, ea / e * la + eb / e * lb, ea / e * oa + eb / e * ob))
+    f = np.where(np.isinf(m), np.float32(1), e)
+    out.append((m, (ea * la + eb * lb) / f, (ea * oa + eb * ob) / f))
+    out.append((m, ea / f * la + eb / f * lb, ea / f * oa + eb / f * ob))
+    return out
+
+
+def plain(x):
+    return np.where(np.isneginf(x), 0.0, x)
+
+
+def at_zero(ma, la, oa, mb, lb, ob):
+    a, b = plain(ma), plain(mb)
+    m = np.maximum(a, b)
+    e = np.maximum(ma, mb)
+    ca, cb = np.exp(ma - finite(e)), np.exp(mb - finite(e))
+    out = [(m, ca * la + cb * lb, ca * oa + cb * ob)]
+    for x, y in ((a, b), (ma, mb)):
+        for back in (m, np.where(np.isneginf(ma) & np.isneginf(mb), -np.inf, m)):
+            ca, cb = np.exp(x - m), np.exp(y - m)
+            out.append((back, ca * la + cb * lb, ca * oa + cb * ob))
+    return out
+
+
+def with_zeros(f):
+    return lambda *arguments: [
+        (m, *(np.where(np.isneginf(m) | empty, 0.0, x) for x in sums))
+        for m, *sums in f(*arguments)
+        for empty in (False,)
+    ]
+
+
+def both(f):
+    return either(f, with_zeros(f))
+
+
+def keyed(sums, o, la, oa, lb, ob, ca, cb):
+    return [(ca * la + cb, o), (ca + cb * lb, o), (ca + cb, o)]
+
+
+def share(sums):
+    return np.where(sums == 0, 1.0, sums)
+
+
+def halves(ma, la, oa, mb, lb, ob):
+    """o of the averages of both halves, with the corrections, or weighted by the sums."""
+    m = np.maximum(ma, mb)
+    ca, cb = np.exp(ma - finite(m)), np.exp(mb - finite(m))
+    out = []
+    for a, b in (
+        (oa / la, ob / lb),
+        (oa / share(la), ob / share(lb)),
+        (np.nan_to_num(oa / la), np.nan_to_num(ob / lb)),
+    ):
+        sums = ca * la + cb * lb
+        for o in (
+            ca * a + cb * b,
+            (a + b),
+            (a + b) / 2,
+            (ca * a + cb * b) / sums,
+            (ca * a + cb * b) / share(sums),
+        ):
+            out.append((m, sums, o))
+    return out
+
+
+def undivided(m, sums, o):
+    return [(m, sums, x) for d in (sums, share(sums)) for x in (o / d, np.nan_to_num(o / d))]
+
+
+def block32(**steps):
+    return lambda *a: block(**steps)(*(x.astype(np.float32) for x in a)) + block(**steps)(*a)
+
+
+def to_one_half(ma, la, oa, mb, lb, ob):
+    out = []
+    for base in (ma, mb):
+        ca, cb = np.exp(ma - base), np.exp(mb - base)
+        out += [(m, ca * la + cb * lb, ca * oa + cb * ob) for m in (base, np.maximum(ma, mb))]
+    return out
+
+
+MERGE = {
+    "m-set-to-0": block(back=lambda one, base, ma, mb: [base]),
+    "empty-half-as-0": at_zero,
+    "one-half-corrected": block(corrections=lambda ma, mb, base, ca, cb: [(1.0, cb), (ca, 1.0)]),
+    "not-corrected": block(corrections=lambda ma, mb, base, ca, cb: [(1.0, 1.0)]),
+    "correction-inverted": either(
+        block(corrections=lambda ma, mb, base, ca, cb: [(1 / ca, 1 / cb)]),
+        block(
+            corrections=lambda ma, mb, base, ca, cb: [(np.exp(base - finite(ma)), np.exp(base - finite(mb)))]
+        ),
+        block(corrections=lambda ma, mb, base, ca, cb: [(1 / ca, 1 / cb)], safe=False),
+    ),
+    "corrections-exchanged": block(corrections=lambda ma, mb, base, ca, cb: [(cb, ca)]),
+    "corrected-to-each-other": both(
+        either(
+            block(corrections=lambda ma, mb, b, ca, cb: [(np.exp(ma - mb), np.exp(mb - ma))]),
+            block(corrections=lambda ma, mb, b, ca, cb: [(np.exp(mb - ma), np.exp(ma - mb))]),
+            block(
+                corrections=lambda ma, mb, b, ca, cb: [
+                    (np.exp(finite(ma) - finite(mb)), np.exp(finite(mb) - finite(ma)))
+                ]
+            ),
+            block(corrections=lambda ma, mb, b, ca, cb: [(1.0, np.exp(mb - ma)), (np.exp(ma - mb), 1.0)]),
+        )
+    ),
+    "correction-without-exp": either(
+        block(corrections=lambda ma, mb, b, ca, cb: [(ma - b, mb - b), (b - ma, b - mb)]),
+        block(corrections=lambda ma, mb, b, ca, cb: [(ma - b, mb - b), (b - ma, b - mb)], safe=False),
+        block(corrections=lambda ma, mb, b, ca, cb: [(finite(ma) - b, finite(mb) - b)]),
+    ),
+    "no-common-maximum": block32(corrections=lambda ma, mb, b, ca, cb: [(np.exp(ma), np.exp(mb))]),
+    "sum-not-corrected": block(corrections=lambda ma, mb, b, ca, cb: [(1.0, 1.0, ca, cb)]),
+    "half-as-one-key": block(lo=keyed),
+    "output-not-corrected": block(corrections=lambda ma, mb, b, ca, cb: [(ca, cb, 1.0, 1.0)]),
+    "output-times-l": block(
+        lo=lambda sums, o, la, oa, lb, ob, ca, cb: [(sums, ca * la * oa + cb * lb * ob), (sums, sums * o)]
+    ),
+    "halves-divided": halves,
+    "rescaled-to-one-half": both(
+        either(
+            to_one_half,
+            lambda *a: block(m=lambda ma, mb: ma, corrections=rescaled)(*a),
+            lambda *a: block(m=lambda ma, mb: mb, corrections=rescaled)(*a),
+            block(corrections=rescaled),
+            block(corrections=lambda ma, mb, b, ca, cb: [(1.0, np.exp(mb - ma)), (np.exp(ma - mb), 1.0)]),
+            block(m=lambda ma, mb: ma, corrections=lambda ma, mb, b, ca, cb: [(1.0, np.exp(mb - ma))]),
+            block(m=lambda ma, mb: mb, corrections=lambda ma, mb, b, ca, cb: [(np.exp(ma - mb), 1.0)]),
+        )
+    ),
+    "unstable-softmax": on_paper,
+    "unstable-and-nan-for-empty-row": on_paper,
+    "ratio-of-two-m": either(
+        block(corrections=lambda ma, mb, b, ca, cb: [(ma / b, mb / b), (b / ma, b / mb)]),
+        block(corrections=lambda ma, mb, b, ca, cb: [(ma / b, mb / b), (b / ma, b / mb)], safe=False),
+        block(corrections=lambda ma, mb, b, ca, cb: [(np.exp(ma / b), np.exp(mb / b))]),
+    ),
+}
+CLAIMS |= {("merge_blocks", slug): says(candidates) for slug, candidates in MERGE.items()}
+CLAIMS |= {
+    ("merge_blocks", "nan-for-empty-row"): nan_if_empty,
+    ("merge_blocks", "m-made-finite"): m_finite,
+    ("merge_blocks", "minimum"): m_is(lambda ma, mb: [np.minimum(ma, mb)]),
+    ("merge_blocks", "one-m-for-all-queries"): m_is(
+        lambda ma, mb: (
+            [c for x in [np.maximum(ma, mb).max()] for c in (x, np.full_like(ma, x), np.full((1, 1), x))]
+            + [np.full_like(ma, ma.max()), np.full_like(mb, mb.max())]
+        )
+    ),
+    ("merge_blocks", "another-m"): m_is(lambda ma, mb: [ma + mb, (ma + mb) / 2, np.logaddexp(ma, mb)]),
+    ("merge_blocks", "divided-too-early"): part(undivided),
+    ("merge_blocks", "output-only"): part(
+        lambda m, sums, o: [o, o / sums, o / share(sums), np.nan_to_num(o / sums), (o,), (o / sums,)]
+    ),
+    ("merge_blocks", "m-left-out"): part(lambda m, sums, o: [(sums, o)]),
+    ("merge_blocks", "another-order"): part(
+        lambda m, sums, o: [(m, o, sums), (sums, m, o), (sums, o, m), (o, m, sums), (o, sums, m)]
+    ),
+    ("merge_blocks", "python-max"): never,
+}
+
+
+def counts(candidates):
+    """A predicate: the count is one of what ``candidates`` makes of P, S and the arguments."""
+
+    def predicate(problem, expected, got):
+        q, k, d, h = (float(x) for x in problem)
+        got = array(got)
+        p, s = 4 * (q + k) * d * d, 4 * q * k * d
+        return got.shape in {(), (1,)} and any(
+            np.isclose(float(got.sum()), c, rtol=1e-6) for c in candidates(p, s, q, k, d, h)
+        )
+
+    return predicate
+
+
+def parts(problem, expected, got):
+    items = [array(g) for g in got] if isinstance(got, tuple) else [array(got)]
+    values = np.concatenate([i.ravel() for i in items])
+    return bool(len(values) > 1 and np.isclose(values.sum(), float(array(expected))))
+
+
+def some_times(x, s, q, k, d):
+    """One or more of the four projections count x times."""
+    return [
+        2 * (n * q + m * k) * d * d + s
+        for n in (2, 1 + x, 2 * x)
+        for m in (2, 1 + x, 2 * x)
+        if n != 2 or m != 2
+    ]
+
+
+FLOPS = {
+    "all-projections-of-the-queries": lambda p, s, q, k, d, h: [8 * q * d * d + s],
+    "all-projections-of-the-keys": lambda p, s, q, k, d, h: [8 * k * d * d + s],
+    "output-of-the-keys": lambda p, s, q, k, d, h: [2 * (q + 3 * k) * d * d + s],
+    "three-projections-of-the-queries": lambda p, s, q, k, d, h: [2 * (3 * q + k) * d * d + s],
+    "no-output-projection": lambda p, s, q, k, d, h: [2 * (q + 2 * k) * d * d + s],
+    "one-projection-of-the-keys": lambda p, s, q, k, d, h: [2 * (n * q + k) * d * d + s for n in (1, 2)],
+    "three-projections-of-one-length": lambda p, s, q, k, d, h: [6 * n * d * d + s for n in (q, k)],
+    "projections-halved": lambda p, s, q, k, d, h: [p / 2 + s],
+    "projections-of-both": lambda p, s, q, k, d, h: [n * (q + k) * d * d + s for n in (6, 8)],
+    "projections-without-tokens": lambda p, s, q, k, d, h: [n * d * d + s for n in (1, 2, 3, 4, 6, 8)],
+    "projections-for-each-head": lambda p, s, q, k, d, h: some_times(h, s, q, k, d),
+    "projections-of-one-head": lambda p, s, q, k, d, h: some_times(1 / h, s, q, k, d),
+    "projections-of-d_k-by-d_k": lambda p, s, q, k, d, h: [p / h + s, p / h**2 + s],
+    "scores-halved": lambda p, s, q, k, d, h: [p + s / 2],
+    "scores-of-one-length": lambda p, s, q, k, d, h: [
+        p + 2 * d * (a + b) for a in (q * q, k * k, q * k) for b in (q * q, k * k, q * k)
+    ],
+    "scores-of-all-tokens": lambda p, s, q, k, d, h: [p + 4 * d * (q + k) ** 2],
+    "scores-of-both-with-themselves": lambda p, s, q, k, d, h: [p + n * d * (q * q + k * k) for n in (2, 4)],
+    "lengths-added": lambda p, s, q, k, d, h: [p + n * d * (q + k) for n in (2, 4)],
+    "counted-per-head": lambda p, s, q, k, d, h: [p + s * h, p + s * (h + 1) / 2],
+    "one-head": lambda p, s, q, k, d, h: [p + s / h, p + s * (1 + 1 / h) / 2],
+    "multiplications-only": lambda p, s, q, k, d, h: [(p + s) / 2],
+    "everything-times-heads": lambda p, s, q, k, d, h: [(p + s) * h],
+    "everything-divided-by-heads": lambda p, s, q, k, d, h: [(p + s) / h],
+    "projections-forgotten": lambda p, s, q, k, d, h: [s],
+    "projections-only": lambda p, s, q, k, d, h: [p],
+}
+CLAIMS |= {("predict_flops", slug): counts(candidates) for slug, candidates in FLOPS.items()}
+CLAIMS["predict_flops", "not-added-up"] = parts
