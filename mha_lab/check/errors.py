@@ -139,7 +139,7 @@ RULES: list[tuple[str, Says]] = [
         r"UnboundLocalError: .*variable '(\w+)'",
         "The name gets its value only later, or in a branch not taken.",
     ),
-    (r"expected Tensor as element \d+", "`torch.stack` and `torch.cat` join tensors; here they get something else."),
+    (r"expected Tensor as element", "`stack` and `cat` join tensors, and get something else here."),
     (r"NameError: name '(\w+)' is not defined", _name),
     (r"return_types", "`max`, `min` and `sort` along an axis return values and indices: take `.values`."),
     (

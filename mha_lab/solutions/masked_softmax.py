@@ -1,11 +1,9 @@
 """Chapter 04: softmax over the visible keys."""
 
-import math
-
 import torch
+from torch import Tensor
 
 from mha_lab.check.exercise import Exercise, Mistake
-from mha_lab.solutions import _parts as parts
 
 
 def masked_softmax(scores, mask):
@@ -16,30 +14,118 @@ def masked_softmax(scores, mask):
 
 
 def _problems(draw):
-    yield (
-        torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.0, 0.0]]),
-        torch.tensor([[True, True, False], [False, True, True]]),
+    """With ``True`` behind them, the gradient is asked for, too."""
+    scores = torch.tensor([[0.5, 1.5, 2.0], [1.0, -0.5, 0.2]])
+    some, empty = torch.tensor([[True, True, False], [False, True, True]]), torch.tensor([[True], [False]])
+    large = torch.tensor([[1.0, 2.0, 200.0], [3.0, 1.0, -1.0]])
+    last_hidden = torch.tensor([True, True, False])
+    yield scores, some
+    yield scores, some.flip(-1) & empty
+    yield large, last_hidden
+    yield torch.tensor([[120.0, 121.0, 3.0]]), last_hidden[None]  # large, and visible
+    yield torch.tensor([[-3000.0, -3001.0, 0.5]]), last_hidden[None]
+    yield torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[False, False, False]])
+    yield scores, some, True
+    yield scores, some.flip(-1) & empty, True
+    yield large, last_hidden, True
+    # How many axes stand in front, and which of all axes the mask has, 1 for those that are repeated.
+    for leading, kept in ((0, "xx"), (1, "1xx"), (1, "xx"), (2, "x1xx"), (2, "x11x"), (2, "x")):
+        sizes = draw.primes(2 + leading)
+        mask = draw.mask(
+            *(size if axis == "x" else 1 for axis, size in zip(kept, sizes[-len(kept) :], strict=True))
+        )
+        mask[0], mask.view(-1)[-2:] = False, True
+        yield 3 * draw.normal(*sizes), mask
+
+
+def _call(answer, scores, mask, gradient=False):
+    """The weights, and where the gradient of their squares' sum is NaN; ``None`` if there is none."""
+    if not gradient:
+        return answer(scores, mask)
+    fine = torch.zeros_like(scores, dtype=torch.bool)
+    try:
+        weights = answer(leaf := scores.clone().requires_grad_(), mask)
+    except RuntimeError as error:
+        if "requires grad" not in str(error):
+            raise
+        return answer(scores, mask), fine  # in NumPy, or in place: there is no gradient to ask for
+    if not isinstance(weights, Tensor) or not weights.requires_grad:
+        return weights, fine
+    try:
+        (gradient,) = torch.autograd.grad(weights.square().sum(), leaf, allow_unused=True)
+    except RuntimeError:
+        return weights.detach().clone(), None
+    return weights.detach(), fine if gradient is None else gradient.isnan()
+
+
+def _filled(value=-torch.inf):
+    return lambda s, m: s.masked_fill(~m, value)
+
+
+def _added(s, m):
+    return s + torch.zeros(m.shape).masked_fill(~m, -torch.inf)
+
+
+def _some(m):
+    return m.any(-1, keepdim=True)
+
+
+# What may follow the softmax.
+AFTER = (
+    lambda w, m: w,
+    lambda w, m: w.nan_to_num(),
+    lambda w, m: w.masked_fill(~_some(m), 0),
+    lambda w, m: w * m,
+    lambda w, m: w.masked_fill(~m, 0),
+    lambda w, m: w * _some(m),
+)
+HIDING = _filled(), _added, _filled(-1e9), lambda s, m: s.masked_fill(~m & _some(m), -torch.inf)
+
+
+def _of(*hiding, after=AFTER, dim=-1):
+    """Each way to hide with each that may follow; ``dim`` may depend on how many axes there are."""
+    axis = dim if callable(dim) else lambda s: dim
+    return tuple(
+        lambda s, m, hide=hide, then=then: then(torch.softmax(hide(s, m), axis(s)), m)
+        for hide in hiding
+        for then in after
     )
-    yield torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([[True, False], [False, False]])
-    for dtype in (torch.float64, torch.float32, torch.float64):
-        batch, heads, n_q, n_k = draw.primes(4)
-        mask = draw.mask(batch, 1, n_q, n_k)
-        mask[0, 0, 0], mask[1, 0, 1, :2] = False, True
-        yield 3 * draw.normal(batch, heads, n_q, n_k, dtype=dtype), mask
-    yield torch.tensor([[1.0, 2.0, 200.0]]), torch.tensor([[True, True, False]])
 
 
-def _with_gradient(answer, scores, mask):
-    """The weights, and whether their gradient is finite where an upstream gradient is 1."""
-    scores = scores.requires_grad_()
-    weights = answer(scores, mask)
-    if not isinstance(weights, torch.Tensor) or not weights.requires_grad:
-        return weights.detach() if isinstance(weights, torch.Tensor) else weights
-    (gradient,) = torch.autograd.grad(weights.square().sum(), scores)
-    return (weights.detach(), gradient) if not gradient.isfinite().all() else weights.detach()
+def _put(s, m, low):
+    s[~m] = low
+    return s
 
 
-STEP = "5 A query that may see nothing"
+def _put_rows(w, rows):
+    w[rows] = 0
+    return w
+
+
+ROWS = (lambda w, m: ~m.any(-1), lambda w, m: w.isnan(), lambda w, m: ~m)
+
+
+def _exp(finish, hide=lambda e, m: e * m, shift=lambda s: 0):
+    return lambda s, m: finish(hide(torch.exp(s - shift(s)), m), m)
+
+
+# What may be divided by, so that an empty row is not 0 / 0.
+DIVISIONS = (
+    lambda e, m: e / e.sum(-1, keepdim=True),
+    lambda e, m: (e / e.sum(-1, keepdim=True)).nan_to_num(),
+    lambda e, m: e / e.sum(-1, keepdim=True).clamp(min=1e-9),
+    lambda e, m: e / (e.sum(-1, keepdim=True) + 1e-9),
+    lambda e, m: (e / e.sum(-1, keepdim=True)).masked_fill(~_some(m), 0),
+    lambda e, m: e / e.sum(-1, keepdim=True).masked_fill(e.sum(-1, keepdim=True) == 0, 1),
+)
+HIDES = lambda e, m: e * m, lambda e, m: e.masked_fill(~m, 0)
+
+
+def _first_axis(s):
+    return 0 if s.ndim in (0, 1, 3) else 1
+
+
+STEP, FUTURE, LATE = "5 A query that may see nothing", "1 Hide the future", "2 Before the softmax, not after"
 EXERCISE = Exercise(
     answer=masked_softmax,
     chapter="04_masking",
@@ -47,81 +133,237 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     same_as=("masked_softmax",),
-    call=_with_gradient,
+    results=("weights", "gradient.isnan()"),
+    call=_call,
     mistakes={
         "nan-for-empty-row": Mistake(
-            "A query that may attend to nothing gets NaN, in its weights or their gradient; 0 is asked for.",
+            "A row that sees nothing stays in the softmax with -inf alone, and becomes NaN.",
             STEP,
             (
-                parts.nan_rows,
-                lambda s, m: torch.softmax(
-                    s + torch.zeros(m.shape, dtype=s.dtype).masked_fill(~m, -math.inf), -1
-                ),
-                lambda s, m: torch.softmax(
-                    s + torch.zeros(m.shape, dtype=s.dtype).masked_fill(~m, -math.inf), -1
-                ).nan_to_num(),
-                lambda s, m: torch.softmax(
-                    s + torch.zeros(m.shape, dtype=s.dtype).masked_fill(~m, -math.inf), -1
-                ).masked_fill(~m, 0.0),
+                *_of(_filled(), _added, after=AFTER[:1]),
+                lambda s, m: torch.softmax(_filled()(s, m), -1) if m.any() else torch.zeros_like(s),
+                lambda s, m: torch.softmax(_filled()(s, m), -1) * m,
             ),
         ),
-        "uniform-for-empty-row": Mistake(
-            "A query that may attend to nothing gets the same weight for every key, and zeros are asked for.",
+        "nan-in-the-gradient": Mistake(
+            "NaN arises in a row that sees nothing, and is overwritten after the softmax only. Backward "
+            "passes through the softmax again, and meets it there.",
             STEP,
-            (parts.uniform_rows, lambda s, m: torch.softmax(torch.where(m, s, torch.finfo(s.dtype).min), -1)),
+            _of(_added, after=(AFTER[1], AFTER[2], AFTER[4])),
+        ),
+        "overwritten-in-place": Mistake(
+            "The result of the softmax is overwritten in place, and backward still needs it: no gradient can "
+            "be computed. `masked_fill` and `torch.where` make a new tensor.",
+            STEP,
+            _of(
+                *HIDING,
+                after=(
+                    lambda w, m: w.masked_fill_(~_some(m), 0),
+                    lambda w, m: w.masked_fill_(~m, 0),
+                    lambda w, m: w.masked_fill_(w.isnan(), 0),
+                ),
+            ),
+        ),
+        "empty-row-not-zeroed": Mistake(
+            "A row that sees nothing is left out when keys are hidden, and not set to 0 afterwards: it is "
+            "weighted "
+            "as if nothing was hidden.",
+            STEP,
+            _of(HIDING[3], after=AFTER[:2]),
+        ),
+        "uniform-for-empty-row": Mistake(
+            "A large negative number hides nothing from a row in which every key has it: the row is shared "
+            "equally.",
+            STEP,
+            _of(*map(_filled, (-1e4, -1e6, -1e9, -1e30, torch.finfo().min)), after=AFTER[:1]),
+        ),
+        "fill-not-low-enough": Mistake(
+            "The number in the place of a hidden score is not low enough: beside low visible scores, a "
+            "hidden key "
+            "takes part in the softmax. -inf is always low enough.",
+            STEP,
+            _of(*map(_filled, (-1.0, -10.0, -20.0, -50.0, -99.0, -100.0, -999.0, -1000.0))),
         ),
         "mask-inverted": Mistake(
             "Your function hides the keys that may be seen: True means may attend.",
             "The inverted mask",
             (
-                parts.inverted,
-                parts.nan_inverted,
-                lambda s, m: parts.uniform_rows(s, ~m),
-                lambda s, m: torch.softmax(s.masked_fill(m, -math.inf), -1).nan_to_num(),
+                *(lambda s, m, right=right: right(s, ~m) for right in _of(*HIDING)),
+                *_of(*(lambda s, m, hide=hide: hide(s, ~m) for hide in HIDING)),
+                lambda s, m: torch.softmax(s, -1) * ~m,
             ),
         ),
-        "mask-after-softmax": Mistake(
-            "Your function hides keys after the softmax, when they have taken their share already.",
-            "2 Before the softmax, not after",
+        "masked-after-softmax": Mistake(
+            "Keys are hidden after the softmax, when they have taken their share already.",
+            LATE,
             (
-                parts.masked_after,
-                lambda s, m: torch.softmax(s, -1) * m / (torch.softmax(s, -1) * m).sum(-1, keepdim=True),
-                lambda s, m: (
-                    torch.softmax(s, -1) * m / (torch.softmax(s, -1) * m).sum(-1, keepdim=True)
-                ).nan_to_num(),
+                lambda s, m: torch.softmax(s, -1) * m,
+                lambda s, m: (torch.softmax(s, -1) * m).masked_fill(~_some(m), 0),
             ),
+        ),
+        "hidden-scores-take-part": Mistake(
+            "Hidden scores take part in the softmax, or in the maximum that is subtracted, before they are "
+            "hidden: beside a large hidden score, the visible weights become 0.",
+            LATE,
+            tuple(
+                lambda s, m, divide=divide, hide=hide: divide(hide(torch.softmax(s, -1), m), m)
+                for divide in DIVISIONS
+                for hide in HIDES
+            )
+            + tuple(
+                _exp(divide, hide, lambda s: s.amax(-1, keepdim=True))
+                for divide in DIVISIONS
+                for hide in HIDES
+            ),
+        ),
+        "exp-overflows": Mistake(
+            "exp is taken of the scores as they are: above about 88 that is infinite in float32. Subtract "
+            "from "
+            "each row its highest visible score first, as torch.softmax does.",
+            LATE,
+            tuple(_exp(divide, hide) for divide in DIVISIONS for hide in HIDES)
+            + tuple(
+                lambda s, m, divide=divide: divide(torch.exp(_filled()(s, m)), m) for divide in DIVISIONS
+            ),
+        ),
+        "scores-multiplied": Mistake(
+            "Hidden scores become 0, and not -inf: exp(0) is 1, so a hidden key takes part in the softmax.",
+            FUTURE,
+            _of(lambda s, m: s * m),
         ),
         "mask-added-as-bool": Mistake(
-            "Your function adds the boolean mask to the scores: True counts as 1 and hides nothing.",
+            "The boolean mask is added to the scores: True counts as 1, and nothing is hidden.",
             "4 Three conventions",
-            (parts.mask_added, lambda s, m: torch.softmax(s + (~m), -1)),
+            _of(lambda s, m: s + m),
         ),
-        "multiplied-scores": Mistake(
-            "Your function multiplies the scores by the mask: a score of 0 still gets a weight.",
-            "1 Hide the future",
-            (lambda s, m: torch.softmax(s * m, -1),),
+        "inverted-mask-added-as-bool": Mistake(
+            "The turned mask, ~mask, is added to the scores: True counts as 1, and nothing is hidden.",
+            "4 Three conventions",
+            _of(lambda s, m: s + ~m),
+        ),
+        "bool-subtracted": Mistake(
+            "Booleans cannot be subtracted: `~mask` turns them around, and `mask.float()` makes numbers of "
+            "them.",
+            "4 Three conventions",
+            (lambda s, m: 1 - m, lambda s, m: s - m),
+        ),
+        "zero-times-infinity": Mistake(
+            "A visible key gets 0 times infinity, which is NaN: put -inf in with `masked_fill` or "
+            "`torch.where`.",
+            "4 Three conventions",
+            _of(lambda s, m: s + ~m * -torch.inf, after=(AFTER[0], AFTER[1], AFTER[2], AFTER[3])),
+        ),
+        "large-number-added": Mistake(
+            "A large negative number is added to every score of a row that sees nothing. That changes no "
+            "difference between them, so the row is weighted as if nothing was hidden.",
+            STEP,
+            _of(*(lambda s, m, low=low: s + ~m * low for low in (-1e4, -1e5, -1e6)), after=AFTER[:1]),
+        ),
+        "indexed-with-a-smaller-mask": Mistake(
+            "An index in square brackets needs a mask of the scores' own shape, and does not repeat a "
+            "smaller one: "
+            "`masked_fill` and `torch.where` do.",
+            STEP,
+            tuple(
+                lambda s, m, start=start, low=low, end=end: end(torch.softmax(start(s, m, low), -1), m)
+                for start in (_put, lambda s, m, low: _put(s.clone(), m, low))
+                for low in (-torch.inf, -1e9)
+                for end in (*AFTER, *(lambda w, m, rows=rows: _put_rows(w, rows(w, m)) for rows in ROWS))
+            )
+            + tuple(lambda s, m, rows=rows: _put_rows(torch.softmax(s, -1), rows(s, m)) for rows in ROWS[1:]),
         ),
         "mask-ignored": Mistake(
-            "Your function does not use the mask.",
-            "1 Hide the future",
+            "The mask hides no key in your function.",
+            FUTURE,
             (
-                lambda s, m: torch.softmax(s, -1),
+                *_of(lambda s, m: s, after=(AFTER[0], AFTER[2])),
                 lambda s, m: torch.exp(s) / torch.exp(s).sum(-1, keepdim=True),
             ),
         ),
         "softmax-over-queries": Mistake(
-            "Your columns sum to 1, and not your rows: the softmax runs over the queries.",
-            "1 Hide the future",
-            (
-                lambda s, m: torch.softmax(s.masked_fill(~m, -math.inf), -2),
-                lambda s, m: torch.softmax(s.masked_fill(~m, -math.inf), -2).nan_to_num(),
-                lambda s, m: torch.softmax(s.masked_fill(~m, -1e9), -2),
+            "The softmax runs over the queries, the last axis but one; a query shares 1 among the keys.",
+            FUTURE,
+            _of(*HIDING, dim=-2),
+        ),
+        "softmax-over-an-axis-from-the-front": Mistake(
+            "The softmax runs over an axis that is counted from the front, or left out; the keys are "
+            "always the "
+            "last, dim=-1.",
+            FUTURE,
+            _of(*HIDING, dim=0) + _of(*HIDING, dim=1) + _of(*HIDING, dim=_first_axis),
+        ),
+        "softmax-over-everything": Mistake(
+            "The softmax runs over all scores together; each row has 1 to share for itself.",
+            FUTURE,
+            tuple(
+                lambda s, m, hide=hide, then=then: then(
+                    torch.softmax(hide(s, m).flatten(), 0).view(s.shape), m
+                )
+                for hide in HIDING
+                for then in AFTER
             ),
         ),
         "not-normalised": Mistake(
-            "Your rows do not sum to 1 over the visible keys.",
-            "1 Hide the future",
-            (lambda s, m: torch.exp(s) * m, lambda s, m: torch.exp(s.masked_fill(~m, -math.inf))),
+            "The exponentials are not divided by their sum over the visible keys of the row.",
+            FUTURE,
+            (lambda s, m: torch.exp(s) * m, lambda s, m: torch.exp(_filled()(s, m))),
+        ),
+        "plus-infinity": Mistake(
+            "A hidden score becomes +inf, and not -inf.",
+            FUTURE,
+            _of(_filled(torch.inf), lambda s, m: s.masked_fill(~m & _some(m), torch.inf)),
+        ),
+        "arguments-of-masked-fill": Mistake(
+            "`masked_fill` takes first where to fill, and then with what: `masked_fill(~mask, value)`.",
+            FUTURE,
+            (lambda s, m: s.masked_fill(-torch.inf, ~m), lambda s, m: s.masked_fill(~m)),
+        ),
+        "scores-returned": Mistake(
+            "Scores are returned, with the hidden ones replaced: the softmax is missing.",
+            FUTURE,
+            (*HIDING, lambda s, m: s * m, lambda s, m: s.masked_fill(~m, 0)),
+        ),
+        "visible-rows-emptied": Mistake(
+            "A row becomes 0 as soon as one of its keys is hidden; only a row in which all are is to be 0.",
+            STEP,
+            _of(*HIDING, after=(lambda w, m: w * m.all(-1, keepdim=True),)),
+        ),
+        "full-rows-emptied": Mistake(
+            "The rows that see something are set to 0, and not those that see nothing: is a `~` missing?",
+            STEP,
+            (
+                *_of(*HIDING, after=(lambda w, m: w.masked_fill(_some(m), 0), lambda w, m: w * ~_some(m))),
+                lambda s, m: torch.softmax(s.masked_fill(~m & ~_some(m), -torch.inf), -1).masked_fill(
+                    _some(m), 0
+                ),
+            ),
+        ),
+        "empty-columns": Mistake(
+            "`any` runs over another axis than the keys: any(dim=-1) says which queries see some key.",
+            STEP,
+            tuple(
+                lambda s, m, dim=dim, hide=hide: torch.softmax(
+                    s.masked_fill(~m & (m.any(dim, keepdim=True) | hide), -torch.inf), -1
+                ).masked_fill(~m.any(dim, keepdim=True), 0)
+                for dim in (-2, 0, 1)
+                for hide in (False, True)
+            ),
+        ),
+        "axis-dropped": Mistake(
+            "A sum, a maximum or `any` over the keys drops their axis, and what is left lines up with the "
+            "wrong "
+            "one: `keepdim=True` keeps it with length 1.",
+            STEP,
+            (
+                lambda s, m: torch.softmax(_filled()(s, m), -1).masked_fill(~m.any(-1), 0),
+                lambda s, m: torch.softmax(_filled()(s, m), -1) * m.any(-1),
+                lambda s, m: s.masked_fill(~m & m.any(-1), -torch.inf).softmax(-1).masked_fill(~m.any(-1), 0),
+                lambda s, m: (
+                    s.masked_fill(~(m | ~m.any(-1)), -torch.inf).softmax(-1).masked_fill(~m.any(-1), 0)
+                ),
+                lambda s, m: torch.exp(s) * m / (torch.exp(s) * m).sum(-1),
+                lambda s, m: torch.where(m.any(-1), torch.softmax(_filled()(s, m), -1), 0.0),
+            ),
         ),
     },
 )

@@ -113,13 +113,19 @@ MASKS = {
         tuple(_triangle(lambda n_new, n_old, q, i=i: q.shape[i]) for i in (0, 1, -1)),
     ),
     "mask-inverted": (
-        "The mask is turned around: it hides a triangle that is to be seen, or shows what is to be hidden.",
+        "The mask is turned around: what may be seen is hidden, and the other way round.",
         STEP,
-        (
-            lambda q, n_k, n_old: ~_triangle(lambda a, b, c: n_old)(q, n_k, n_old),
-            lambda q, n_k, n_old: ~_triangle(lambda a, b, c: 0)(q, n_k, n_old),
-            lambda q, n_k, n_old: torch.ones(q.shape[-2], n_k, dtype=torch.bool).triu(n_old),
-        ),
+        (lambda q, n_k, n_old: ~RIGHT(q, n_k, n_old),),
+    ),
+    "first-triangle-hidden": (
+        "The mask hides the triangle that starts at the first key, and shows the rest.",
+        STEP,
+        (lambda q, n_k, n_old: ~_triangle(lambda a, b, c: 0)(q, n_k, n_old),),
+    ),
+    "upper-triangle": (
+        "The triangle is the upper one: a new token sees itself and those after it, and none before.",
+        STEP,
+        (lambda q, n_k, n_old: torch.ones(q.shape[-2], n_k, dtype=torch.bool).triu(n_old),),
     ),
     "only-kept-tokens-seen": (
         "The new tokens see the kept ones only: their own are hidden.",

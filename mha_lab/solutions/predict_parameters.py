@@ -94,7 +94,7 @@ MATRICES = {
     "columns-only": (
         "You count d_model numbers for a matrix: that is its number of columns; it has as many rows, too.",
         WHOLE,
-        (lambda d, h: 4 * d, lambda d, h: 3 * d, lambda d, h: 4 * d * h),
+        (lambda d, h: 4 * d, lambda d, h: 3 * d),
     ),
 }
 BIASES = {
@@ -111,7 +111,7 @@ BIASES = {
     "bias-of-one-number": (
         "You count one number for a bias: it has one number for each column of the output.",
         BIAS,
-        (lambda d, h: 4, lambda d, h: 1, lambda d, h: 3, lambda d, h: 4 * h, lambda d, h: h),
+        (lambda d, h: 4, lambda d, h: 1, lambda d, h: 3),
     ),
     "bias-for-each-head": (
         "You count d_model numbers of bias for each head: the heads share one bias of that width among them.",

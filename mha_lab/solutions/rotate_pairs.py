@@ -24,6 +24,10 @@ def _problems(draw):
     yield torch.tensor([[2.0, 1.0, -1.0, 4.0], [1.0, 3.0, 5.0, 2.0]]), torch.tensor([3, 7])
     yield torch.tensor([[1.0, 2.0, -3.0, 1.0, 4.0, -2.0]]), torch.tensor([5])
     yield torch.tensor([[[2.0, 1.0]], [[-1.0, 3.0]]]), torch.tensor([4])
+    yield (
+        torch.tensor([[1.0, 2.0, -3.0, 1.0], [2.0, -1.0, 0.5, 3.0]]),
+        torch.tensor([1800, 11]),
+    )  # slow pairs show
     for lead in ((), (2,), (3, 2)):
         n, pairs = draw.primes(2, at_least=3)
         positions = torch.tensor([1 + draw.below(40) for _ in range(n)])
@@ -322,7 +326,7 @@ RARE = {
         "whole-exponent": (
             "Your exponents are rounded to whole numbers: `/` keeps -2i / d as it is, `//` does not.",
             STEP,
-            (lambda i, d, x: 10000 ** (-2 * i // d), lambda i, d, x: 10000.0 ** (-2 * i // d)),
+            (lambda i, d, x: 10000.0 ** (-2 * i // d),),
         ),
         "other-base": (
             "Your speeds are powers of another number than 10000.",

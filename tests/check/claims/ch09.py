@@ -570,7 +570,6 @@ ROPE = {
     "half-the-exponent": speeds(lambda x, d: 10000.0 ** (exponents(d) / 2)),
     "twice-the-exponent": speeds(lambda x, d: 10000.0 ** (exponents(d) * 2)),
     "counted-from-1": speeds(lambda x, d: 10000.0 ** (exponents(d) - 2 / d)),
-    "without-the-minus": speeds(lambda x, d: 10000.0 ** -exponents(d)),
     "size-from-the-front": speeds(
         *[lambda x, d, i=i: 10000.0 ** (exponents(d) * d / x.shape[i]) for i in (0, 1, -2)]
     ),

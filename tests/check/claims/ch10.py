@@ -99,6 +99,12 @@ CACHE = {
     "mask-inverted": lambda see, new, old, i, j, turned, q: [
         see(j <= i + old, fill=fill, empty=e) for fill, e in EMPTY
     ],
+    "first-triangle-hidden": lambda see, new, old, i, j, turned, q: [
+        see(j <= i, fill=f, empty=e) for f, e in EMPTY
+    ],
+    "upper-triangle": lambda see, new, old, i, j, turned, q: [
+        see(j < i + old, fill=f, empty=e) for f, e in EMPTY
+    ],
     "only-kept-tokens-seen": lambda see, new, old, i, j, turned, q: [
         see(j + 0 * i >= old, fill=fill, empty=e) for fill, e in EMPTY
     ],

@@ -93,7 +93,7 @@ SENTENCES = [
     (r"(True|False) at \d+ place.*", _places),
     (r"expected numbers, at other places", lambda f, a, b: _close(np.sort(a, None), np.sort(b, None))),
     (
-        r"has shape (\(.*?\)); (\(.*?\)) is",
+        r"ha(?:s|ve) shape (\(.*?\)); (\(.*?\)) is",
         lambda f, a, b: (b.shape, a.shape) == tuple(map(_shape, f.groups())),
     ),
     (r"axes in the order (\(.*?\))", lambda f, a, b: _close(a, b.transpose(_shape(f.group(1))))),

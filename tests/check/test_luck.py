@@ -1,0 +1,96 @@
+"""Luck earns nothing: a test that tries too little never passes, and one that tries enough always does."""
+
+import statistics
+
+import pytest
+import torch
+
+from mha_lab.check.exercise import Draw, find
+from tests.check.corpus import judge
+
+# Tests of an attention. They get what the exercise gives, and return True or False.
+
+
+def changing_each(inputs, tokens=lambda n: range(1, n)):
+    """A test that changes ``tokens`` one after the other, in each of ``inputs(n, d_model)``."""
+
+    def leaks_future(attention, n, d_model):
+        for x in inputs(n, d_model):
+            before = attention(x)
+            for j in tokens(n):
+                changed = x.clone()
+                changed[j] += torch.randn(d_model)
+                if (attention(changed)[:j] - before[:j]).abs().max() > 1e-5:
+                    return True
+        return False
+
+    return leaks_future
+
+
+def random_inputs(number):
+    return lambda n, d_model: (torch.randn(n, d_model) for _ in range(number))
+
+
+def fixed_input(n, d_model):
+    yield torch.linspace(-1, 2, n * d_model).view(n, d_model)
+
+
+LUCKY = {
+    "one random input": changing_each(random_inputs(1)),
+    "one fixed input": changing_each(fixed_input),
+    "the last token only": changing_each(random_inputs(4), lambda n: [n - 1]),
+}
+
+
+def passes(test, problems):
+    """By the verdicts alone, without a look at how many inputs were tried."""
+    return all(test(attention, n, d_model) == attention.leaks for attention, n, d_model in problems)
+
+
+def test_no_lucky_test_for_the_future_passes_in_any_of_1000_draws():
+    torch.manual_seed(0)
+    passed = dict.fromkeys(LUCKY, 0)
+    for seed in range(1000):
+        problems = list(find("leaks_future").problems(Draw(seed)))
+        for name, test in LUCKY.items():
+            passed[name] += passes(test, problems)
+    assert passed == dict.fromkeys(LUCKY, 0)
+
+
+def test_twenty_random_inputs_pass_in_every_draw():
+    torch.manual_seed(0)
+    enough = changing_each(random_inputs(20))
+    assert all(passes(enough, find("leaks_future").problems(Draw(seed))) for seed in range(20))
+
+
+def halves(seed):
+    """The attentions that leak for half of all inputs, two by two."""
+    found = [problem for problem in find("leaks_future").problems(Draw(seed)) if "half" in problem[0].does]
+    return sorted(found, key=lambda problem: problem[0].pair)
+
+
+def test_one_input_finds_each_of_twenty_leaks_as_a_coin_falls():
+    """So that it finds all of them with a probability of 2 to the power of -20."""
+    torch.manual_seed(0)
+    once, counts = changing_each(random_inputs(1)), []
+    for seed in range(120):
+        counts.append(sum(once(*problem) for problem in halves(seed)))
+    assert len(halves(0)) == 20
+    assert statistics.mean(counts) == pytest.approx(10, abs=0.5)  # of 20 coins: 10, and
+    assert statistics.variance(counts) == pytest.approx(5, abs=1.8)  # 5 only if no two fall alike
+
+
+def test_of_two_partners_one_leaks_where_the_other_does_not():
+    torch.manual_seed(0)
+    for seed in range(5):
+        for one, other in zip(*[iter(halves(seed))] * 2, strict=True):
+            for _ in range(10):
+                x = torch.randn(one[1:])
+                same = changing_each(lambda n, d_model, x=x: [x])
+                assert same(*one) != same(*other)
+
+
+@pytest.mark.parametrize("inputs", [1, 5, 10])
+def test_fewer_inputs_than_are_asked_for_are_counted(inputs):
+    finding = [judge("leaks_future", changing_each(random_inputs(inputs)), seed) for seed in range(4)]
+    assert {one.slug for one in finding} == {"too-few-inputs"}
