@@ -34,7 +34,7 @@ def _problems(draw):
         mask = draw.mask(
             *(size if axis == "x" else 1 for axis, size in zip(kept, sizes[-len(kept) :], strict=True))
         )
-        mask[0], mask.view(-1)[-2:] = False, True
+        mask[0], mask[-1] = False, True  # a row or sentence that sees nothing, and one that sees everything
         yield 3 * draw.normal(*sizes), mask
 
 
@@ -189,7 +189,7 @@ EXERCISE = Exercise(
             "The inverted mask",
             (
                 *(lambda s, m, right=right: right(s, ~m) for right in _of(*HIDING)),
-                *_of(*(lambda s, m, hide=hide: hide(s, ~m) for hide in HIDING)),
+                *_of(*(lambda s, m, hide=hide: hide(s, ~m) for hide in HIDING[:3])),
                 lambda s, m: torch.softmax(s, -1) * ~m,
             ),
         ),

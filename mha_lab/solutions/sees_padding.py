@@ -126,7 +126,8 @@ CAUSES = {
         "changed {rows}."
     ),
     "changes-real-tokens": (
-        "Your function changes real tokens as well. Their own outputs follow them in any attention."
+        "No two inputs of your function have the same real tokens. The output of a real token may follow its "
+        "own numbers: keep those, and change the padding alone."
     ),
     "compares-padded-outputs": (
         "Your test compares the outputs of padded tokens as well. Those may follow the padding; only the "
@@ -267,7 +268,7 @@ def _misses(told, *, calls, shared, places, columns, rows, gradient, infinite, *
         yield "never-calls"
     elif calls == 1 and not gradient and not infinite:
         yield "one-call"
-    elif calls > 1 and not shared and not gradient:
+    elif calls > 1 and not shared and not gradient and not infinite:
         yield _moved(rows)
     elif changes and not places:
         yield "the-same-input-twice"

@@ -59,12 +59,8 @@ def test_few_wrong_tries_stay_without_a_name():
 
 @pytest.mark.parametrize("name", sorted({exercise for exercise, _ in CLAIMS}))
 def test_every_known_mistake_has_a_predicate_of_its_own(name):
-    if (
-        name == "rotate_pairs"
-    ):  # thousands of radians differ in single precision: its variant is asked instead
-        single_precision = {"without-the-minus"}
-    else:
-        single_precision = set()
+    # Thousands of radians differ in single precision: its variant is asked instead.
+    single_precision = {"without-the-minus"} if name == "rotate_pairs" else set()
     single = {slug for slug, mistake in find(name).mistakes.items() if mistake.variants and not mistake.of}
     assert {slug for exercise, slug in CLAIMS if exercise == name} | single_precision >= single
 
