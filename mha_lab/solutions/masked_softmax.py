@@ -34,7 +34,8 @@ def _problems(draw):
         mask = draw.mask(
             *(size if axis == "x" else 1 for axis, size in zip(kept, sizes[-len(kept) :], strict=True))
         )
-        mask[0], mask[-1] = False, True  # a row or sentence that sees nothing, and one that sees everything
+        rows = mask.view(-1, sizes[-1]) if len(kept) > 1 else mask
+        rows[0], rows[-1] = False, True  # a row that sees nothing, and one that sees everything
         yield 3 * draw.normal(*sizes), mask
 
 
