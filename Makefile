@@ -52,8 +52,8 @@ test-docs: setup ## the examples in the docstrings
 	@$(call pytest,--doctest-modules) mha_lab
 
 .PHONY: test-unchecked
-test-unchecked: setup ## wrong arguments and export, where the jaxtyping checker would be in the way
-	@$(call pytest,-m unchecked) tests --ignore tests/site --ignore tests/colab $(NOT_HERE)
+test-unchecked: setup ## wrong arguments, wrong answers and export, where the jaxtyping checker would be in the way
+	@$(call pytest,-m unchecked) -n 3 --dist worksteal tests --ignore tests/site --ignore tests/colab $(NOT_HERE)
 
 # Tests and stored outputs are the same with and without a network: nothing of a gigabyte is loaded.
 test-package test-notebooks test-colab repeat-notebooks notebooks bench: export HF_HUB_OFFLINE := 1

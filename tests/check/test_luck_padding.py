@@ -10,6 +10,8 @@ from mha_lab.check.sandbox import plain
 from mha_lab.solutions import _padding as padding
 from mha_lab.solutions.sees_padding import INPUTS, PAIRS
 
+pytestmark = pytest.mark.unchecked  # wrong answers pass wrong arguments
+
 EXERCISE = find("sees_padding")
 
 
