@@ -13,7 +13,8 @@ from tests.check.corpus import tries
 from tests.notebooks.chapters import ROOT
 from tools.matrix import text, unnamed
 
-pytestmark = pytest.mark.unchecked  # wrong answers pass wrong arguments
+# Wrong answers pass wrong arguments, and warn.
+pytestmark = [pytest.mark.unchecked, pytest.mark.filterwarnings("ignore")]
 
 TRIES = tries()
 judged = cache(lambda one, seed=0: one.judge(seed))
