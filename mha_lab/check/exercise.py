@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import combinations
@@ -60,28 +60,37 @@ class Mistake:
 
     says: str
     section: str
-    variants: tuple[Answer, ...]
+    variants: Sequence[Answer]
     of: tuple[str, ...] = ()  # the two mistakes that this one is made of
 
 
-Choice = tuple[str, str, tuple[Any, ...]]  # what is said, where it is explained, the wrong pieces
+Choice = tuple[str, str, Sequence[Any]]  # what is said, where it is explained, the wrong pieces
 
 
 def deviations(
-    build: Callable[..., Answer], knobs: Mapping[str, Mapping[str, Choice]], *, pairs: bool = True
+    build: Callable[..., Answer | tuple[Answer, ...]],
+    knobs: Mapping[str, Mapping[str, Choice]],
+    *,
+    pairs: bool = True,
 ) -> dict[str, Mistake]:
     """Mistakes of a function that is put together from pieces: each wrong piece, and each two of them.
 
-    ``build(**pieces)`` makes an answer; ``knobs`` has, for each piece's name, the wrong ones by slug.
+    ``build(**pieces)`` makes an answer, or a tuple of those that write the same in other ways; ``knobs`` has,
+    for each piece's name, the wrong ones by slug.
     """
+
+    def built(*pieces: Mapping[str, Any]) -> tuple[Answer, ...]:
+        made = [build(**some) for some in pieces]
+        return tuple(answer for some in made for answer in (some if isinstance(some, tuple) else (some,)))
+
     singles = [(knob, slug, *choice) for knob, choices in knobs.items() for slug, choice in choices.items()]
     found = {
-        slug: Mistake(says, section, tuple(build(**{knob: piece}) for piece in pieces))
+        slug: Mistake(says, section, built(*({knob: piece} for piece in pieces)))
         for knob, slug, says, section, pieces in singles
     }
     for one, two in combinations(singles, 2) if pairs else ():
         if one[0] != two[0]:
-            variants = tuple(build(**{one[0]: a, two[0]: b}) for a in one[4] for b in two[4])
+            variants = built(*({one[0]: a, two[0]: b} for a in one[4] for b in two[4]))
             slugs = (one[1], two[1])
             found["-and-".join(slugs)] = Mistake(f"{one[2]} And: {two[2]}", one[3], variants, slugs)
     return found

@@ -63,15 +63,6 @@ def _build(
     return tuple(lambda s, n, lay=lay, put=put: put(s, lay(real(s, n))) for lay in axes for put in weigh)
 
 
-def _flat(knobs):
-    """``deviations``, for a builder that makes several answers at once."""
-    made = deviations(lambda **pieces: _build(**pieces), knobs)
-    return {
-        slug: Mistake(m.says, m.section, tuple(answer for some in m.variants for answer in some), m.of)
-        for slug, m in made.items()
-    }
-
-
 STEP, FUTURE = "3 Hide the padding", "1 Hide the future"
 REAL = {
     "mask-inverted": (
@@ -208,7 +199,7 @@ EXERCISE = Exercise(
     problems=_problems,
     bug=_stub,
     mistakes={
-        **_flat({"real": REAL, "axes": AXES, "weigh": WEIGH}),
+        **deviations(_build, {"real": REAL, "axes": AXES, "weigh": WEIGH}),
         "scores-turned": Mistake(
             "Your function swaps queries and keys, in the scores or in the result, and not in the mask.",
             STEP,
