@@ -117,17 +117,14 @@ class _Case:
         return whole[0] if whole else min(candidates, key=lambda i: sum(sizes[i]))
 
     def _changed(self) -> Finding | None:
-        for i, outcome in enumerate(self.outcomes):
-            kept = tuple(plain(a) for a in self.problems[i] if isinstance(a, Tensor))
-            if kept and not compare.same(kept, outcome.inputs, 0.0):
-                says = "The result is right, but your function changes the tensors that it is given."
-                return Finding(
-                    "changes-its-input",
-                    says,
-                    "",
-                    self.exercise.section,
-                    (self.problems[i], kept, outcome.inputs),
-                )
+        names = inspect.signature(self.exercise.answer).parameters
+        for problem, outcome in zip(self.problems, self.outcomes, strict=True):
+            tensors = [pair for pair in zip(names, problem, strict=False) if isinstance(pair[1], Tensor)]
+            for (name, before), after in zip(tensors, outcome.inputs, strict=False):
+                if not compare.same(plain(before), after, 0.0):
+                    says = f"The result is right, but your function changes `{name}`, which it is given."
+                    example = problem, plain(before), after
+                    return Finding("changes-its-input", says, "", self.exercise.section, example)
         return None
 
     # What is said
@@ -181,14 +178,13 @@ class _Case:
         return self._say("calls-the-finished-one", says, "Write it from smaller pieces.")
 
     def _known(self) -> Finding | None:
-        """The mistakes whose code gives the same on every problem."""
-        fitting = {}
-        for slug, mistake in self.exercise.mistakes.items():
-            if any(self._fits(variant) for variant in mistake.variants):
-                fitting[slug] = mistake
-        if any(not mistake.of for mistake in fitting.values()):  # one mistake explains it: two are not needed
-            fitting = {slug: mistake for slug, mistake in fitting.items() if not mistake.of}
-        if not fitting:
+        """The mistakes whose code gives the same on every problem; two at once only where no single one does."""
+        for two in (False, True):
+            some = {slug: m for slug, m in self.exercise.mistakes.items() if bool(m.of) == two}
+            fitting = {slug: m for slug, m in some.items() if any(self._fits(v) for v in m.variants)}
+            if fitting:
+                break
+        else:
             return None
         (slug, mistake), *others = fitting.items()
         cause = mistake.says
@@ -327,13 +323,14 @@ class _Case:
     def _pattern(self) -> Finding | None:
         """A simple relation to what is expected that holds wherever the answer is wrong."""
         values = [o.value for o in self.outcomes]
+        found = {observe.relation(self.expected[i], values[i]) for i in self.wrong}
+        slug = (found.pop() or "").partition(" ")[0]
+        if slug == "not-finite" and not found:
+            return self._say(slug, self.seen(), "")
         if len(values) > 2 and all(compare.same(values[0], value) for value in values[1:]):
             says = f"Your function returns the same for all {len(values)} problems that were tried."
             return self._say("fixed-answer", says, "Does it use its arguments?")
-        found = {observe.relation(self.expected[i], values[i]) for i in self.wrong}
-        slug = found.pop()
         if slug and not found:
-            slug = slug.partition(" ")[0]
             return self._say(slug, self.seen() or observe.SAYS[slug], "")
         if 0 not in self.wrong and len(self.wrong) == len(values) - 1 > 1:
             says = f"Your result is right for the first problem, and wrong for the other {len(self.wrong)}."

@@ -151,6 +151,18 @@ RULES: list[tuple[str, Says]] = [
         r"number of subscripts in the equation \((\d+)\) does not match the number of dimensions \((\d+)\)",
         _few,
     ),
+    (
+        r"masked_fill.*'mask'.*must be Tensor",
+        "`masked_fill` wants the mask first and the number second: `scores.masked_fill(mask, number)`.",
+    ),
+    (
+        r"must be tuple of Tensors, not Tensor",
+        "`cat` and `stack` want several tensors, in a list or a tuple.",
+    ),
+    (
+        r"must be Tensor, not (\w+)",
+        "This function wants a tensor and gets a Python value: `math` has it for numbers.",
+    ),
     (r"einsum\(\): ", "The equation of the einsum does not fit the shapes of what it is given."),
     (r"EinopsError", "The pattern of einops does not fit the shape of what it is given."),
     (
@@ -194,12 +206,8 @@ RULES: list[tuple[str, Says]] = [
         "An argument is missing in this call. Which axis does it run over?",
     ),
     (
-        r"(takes \d+ positional arguments? but|unexpected keyword)",
+        r"(takes (from \d+ to )?\d+ positional arguments? but|unexpected keyword)",
         "This call gives arguments that it does not take.",
-    ),
-    (
-        r"must be Tensor, not (\w+)",
-        "This function wants a tensor and gets a Python value: `math` has it for numbers.",
     ),
     (
         r"(only one element tensors can be converted|a Tensor with \d+ elements cannot be converted)",
@@ -241,6 +249,40 @@ RULES: list[tuple[str, Says]] = [
     ),
     (r"broadcast shape|zip\(\) argument", "Two things that belong together are not equally long."),
     (r"module. object is not callable", "A module is called here: the function is one of the names in it."),
+    (
+        r"OverflowError",
+        "A number is too large for what shall hold it, as `math.exp` of a number above 709 is for Python.",
+    ),
+    (
+        r"(mT is only supported|at least 2.?dim|at least two dim)",
+        "`.mT` swaps the last two axes, and this tensor has fewer than two.",
+    ),
+    (
+        r"(numel\(\) == 0|empty tensor|empty sequence|arg is empty)",
+        "There is nothing in it: is a slice or a size empty?",
+    ),
+    (
+        r"shape of the mask .* does not match the shape of the indexed tensor",
+        "A boolean index must have the sizes of the first axes of what it indexes: it is not broadcast. "
+        "`masked_fill` and `torch.where` broadcast theirs.",
+    ),
+    (
+        r"[Ss]ubtract(ion)?, the `-` operator,",
+        "Booleans cannot be subtracted: `~mask` turns a mask around, `mask.float()` makes numbers of it.",
+    ),
+    (
+        r"only integer tensors of a single element",
+        "A size or an index must be one whole number; this is a tensor that is none.",
+    ),
+    (
+        r"(could not infer output dtype|only support floating.point)",
+        "A mean or a spread needs floating-point numbers, not whole ones or booleans: `.float()` converts.",
+    ),
+    (
+        r"Expected target size",
+        "`cross_entropy` wants the vocabulary on axis 1 of the logits, (batch, vocab, n), beside tokens "
+        "(batch, n). Or flatten both: (batch * n, vocab) beside (batch * n,).",
+    ),
     (r"RecursionError", "The function calls itself without an end."),
     (r"ZeroDivisionError", "A division by zero: which of the sizes can be 0?"),
     (r"ValueError: math domain", "A root or logarithm of a number for which there is none."),
@@ -257,5 +299,9 @@ RULES: list[tuple[str, Says]] = [
     (
         r"unsupported operand type\(s\) for .*: '(\w+)' and '(\w+)'",
         "These two things cannot be combined like this.",
+    ),
+    (
+        r"ValueError: (\w+): expected ",
+        lambda f, *_: f"A function of mha_lab refuses its argument `{f.group(1)}`: it says what it wants.",
     ),
 ]

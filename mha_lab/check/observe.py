@@ -33,7 +33,8 @@ def _are(names: list[str], what: str) -> str:
 
 
 def _wanted(expected: Any) -> str:
-    return kind(expected) + (" are" if isinstance(expected, tuple) and len(expected) > 1 else " is")
+    several = isinstance(expected, tuple) and len(expected) > 1 and shape(expected) is None
+    return kind(expected) + (" are" if several else " is")
 
 
 def relation(expected: Any, got: Any) -> str | None:

@@ -104,7 +104,10 @@ def _place(expected: Any, got: Any) -> list[str]:
     if not len(places):
         return []
     index = tuple(int(i) for i in places[0])
-    return [f"  first difference at index {index}: expected {one[index]:.6g}, got {other[index]:.6g}"]
+    shown = [
+        f"{number}" if number.dtype == bool else f"{number:.6g}" for number in (one[index], other[index])
+    ]
+    return [f"  first difference at index {index}: expected {shown[0]}, got {shown[1]}"]
 
 
 def _show(value: Any, precision: int = 3) -> str:

@@ -188,7 +188,7 @@ REMOVED = {
         ),
     ),
     "replaced-by-average": (
-        "Your function puts an average in the head's place: here it should write nothing.",
+        "Your function puts an average in place of the head: the head should contribute nothing.",
         (
             _put(lambda x, h: x[:, h].mean(1, keepdim=True), ALL, lambda h: h),
             _put(lambda x, h: x.mean(1), ALL, lambda h: h),
@@ -220,8 +220,8 @@ REMOVED = {
         ),
     ),
     "columns-of-w_o": (
-        "You set columns of w_o, or of the output, to 0: all heads write to these. In w_o a head has rows; "
-        "only nn.Linear stores them as columns.",
+        "You set columns of w_o to 0, and with them columns of the output, to which all heads write. In w_o "
+        "a head has rows.",
         (
             _rows(lambda x, w, h: (ALL, _slices(x, x.shape[3], h))),
             _rows(lambda x, w, h: (ALL, _slices(x, w.shape[1] // x.shape[1], h))),
@@ -240,8 +240,8 @@ MIXED = {
 }
 ROWS = {
     "heads-take-turns": (
-        "Your heads take turns on the rows of w_o: head 0, head 1, and so on, and head 0 again. The first "
-        "d_v rows belong to head 0, the next d_v to head 1.",
+        "Your rows of w_o are dealt out to the heads one by one. The first d_v rows belong to head 0, the "
+        "next d_v to head 1, and so on.",
         (lambda x, w, head: w.unflatten(0, (-1, x.shape[1])).transpose(0, 1),),
     ),
     "overlapping-slices": (
@@ -321,13 +321,12 @@ MISTAKES = {
         (_build(_put(lambda x, h: -math.inf, ALL, lambda h: h)),),
     ),
     "sample-dropped": Mistake(
-        "You cut a sample out of the batch: axis 0 of heads counts the samples, axis 1 the heads.",
+        "You drop something from axis 0 of heads, which counts the samples; axis 1 counts the heads.",
         STEP,
         (lambda x, w, h: _whole(_but(x, h, 1), w),),
     ),
     "loop-ends-at-this-head": Mistake(
-        "Your loop ends at this head, so that the heads behind it are missing too; for head 0 there is "
-        "nothing to add.",
+        "Your loop adds only the heads before this one; the heads after it are missing.",
         STEP,
         (lambda x, w, h: sum(x[:, i] @ _own(x, w, h)[i] for i in range(h)),),
     ),
@@ -370,7 +369,8 @@ MISTAKES = {
         (lambda x, w, h: parts.merge(_others(x, h)) @ w,),
     ),
     "columns-of-heads-left": Mistake(
-        "You leave out the rows of w_o, and the heads stay all: there are d_v more columns than rows.",
+        "You leave out rows of w_o and keep all heads, so that the two no longer fit: leave the head out as "
+        "well.",
         STEP,
         (lambda x, w, h: parts.merge(x) @ _but(w, h * x.shape[3], x.shape[3]),),
     ),
@@ -425,8 +425,8 @@ MISTAKES = {
         ),
     ),
     "batch-taken-for-heads": Mistake(
-        "Your function takes `heads[h]` for head h: the first axis of heads is the batch, and the second "
-        "counts the heads.",
+        "Your function takes sample i of the batch, `heads[i]`, for head i: the second axis counts the "
+        "heads.",
         STEP,
         tuple(
             lambda x, w, h, axis=axis: sum(

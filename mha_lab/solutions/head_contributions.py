@@ -94,8 +94,8 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, {"mixed": MIXED, "rows": ROWS, "gather": GATHERED}),
         "output-split": Mistake(
-            "Your function cuts the columns of the finished output into pieces, one for each head. But "
-            "every head writes to all columns: cut before the product, not after it.",
+            "Your function cuts the finished output into pieces, one for each head. But every head writes "
+            "to all columns of it: cut before the product, not after it.",
             STEP,
             (
                 lambda x, w: mha_lab.split_heads(_output(x, w), x.shape[1]),

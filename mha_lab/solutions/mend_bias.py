@@ -80,7 +80,8 @@ ADDED = {
         (lambda y, b, x, w: y - b, lambda y, b, x, w: y - x.shape[1] * b),
     ),
     "divided-by-another-size": (
-        "Your bias is divided by a size that is not the number of heads, heads.shape[1].",
+        "Your bias is divided by a size, such as the batch, n, d_v or d_model. It is to be added once and "
+        "undivided.",
         BIAS,
         tuple(
             lambda y, b, x, w, count=count, size=size: y + count(x) * b / size(x, w)

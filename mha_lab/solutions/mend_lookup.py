@@ -101,7 +101,8 @@ DIVISORS = {
     "not-scaled": ("Your scores are not divided by sqrt(d).", SCALE, (lambda q, k: 1,)),
     "scaled-by-d": ("Your scores are divided by d, and not by its root.", SCALE, (lambda q, k: q.shape[-1],)),
     "half-of-d": (
-        "Your scores are divided by d / 2, or by 2 d: `** 1/2` is `(** 1) / 2`; `** 0.5` takes the root.",
+        "Your scores are divided by d / 2, or by 2 d, as `** 1/2` does: it is `(** 1) / 2`. `** 0.5` takes "
+        "the root.",
         SCALE,
         (lambda q, k: q.shape[-1] / 2, lambda q, k: 2 * q.shape[-1]),
     ),
@@ -111,12 +112,14 @@ DIVISORS = {
         (lambda q, k: q.shape[-1] ** -0.5,),
     ),
     "scaled-by-the-number-of-keys": (
-        "Your scores are divided by the root of n_k, the number of keys; their width d belongs there.",
+        "Your scores are divided by the root of n_k, the number of keys; d, the width of a key, belongs "
+        "there.",
         SCALE,
         (lambda q, k: math.sqrt(len(k)),),
     ),
     "scaled-by-the-number-of-queries": (
-        "Your scores are divided by the root of n_q, the number of queries; their width d belongs there.",
+        "Your scores are divided by the root of n_q, the number of queries; d, the width of a key, belongs "
+        "there.",
         SCALE,
         (lambda q, k: math.sqrt(len(q)),),
     ),

@@ -284,7 +284,12 @@ KNOBS = {
         "divided-by-all-queries": (
             "Your output is divided by a sum over all queries; each query has a sum of its own.",
             STEP,
-            (lambda o, t: o / t.sum(), lambda o, t: o / t / len(t), lambda o, t: o / t.sum(0)),
+            (lambda o, t: o / t.sum(),),
+        ),
+        "divided-by-the-number-of-queries": (
+            "Your output is divided by the number of queries too.",
+            STEP,
+            (lambda o, t: o / t / len(t),),
         ),
         "multiplied-by-the-total": (
             "Your output is multiplied by the total, and not divided by it.",
@@ -326,7 +331,7 @@ EXERCISE = Exercise(
             (lambda s, v: torch.softmax(s, 0) @ v,),
         ),
         "no-softmax": Mistake(
-            "Your function uses the scores as weights: there is no softmax.",
+            "Your function uses the scores as weights, divided by their sum or not: there is no exp.",
             STEP,
             (lambda s, v: s @ v, lambda s, v: s @ v / s.sum(-1, keepdim=True)),
         ),
@@ -337,6 +342,12 @@ EXERCISE = Exercise(
                 lambda s, v, size=size: torch.softmax(s / size(s, v) ** 0.5, -1) @ v
                 for size in (lambda s, v: s.shape[1], lambda s, v: v.shape[1])
             ),
+        ),
+        "divided-at-each-key-only": Mistake(
+            "Your output is divided by the total at each key; what is carried over was divided already, and "
+            "is divided again. It is divided once, at the end.",
+            STEP,
+            (_build(each=lambda o, t: o / t, finish=lambda o, t: o),),
         ),
         "first-key-twice": Mistake(
             "Your function counts the first key twice.",

@@ -136,7 +136,7 @@ KNOBS = {
             (lambda table, n: table.shape[0] // 2, lambda table, n: table.shape[0]),
         ),
         "middle-as-in-step-3": (
-            "Your D is 2, as in the table of step 3; this table has 2 D + 1 columns, and D may differ.",
+            "Your D is 2 for every table; this table has 2 D + 1 columns, so D can be read from it.",
             STEP,
             (lambda table, n: 2,),
         ),

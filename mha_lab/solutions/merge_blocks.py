@@ -135,10 +135,17 @@ KNOBS = {
             ),
         ),
         "empty-half-as-0": (
-            "Your function replaces -inf by 0 in each half before it takes the maximum; where the other m is "
-            "below 0, that 0 wins.",
+            "Your function replaces -inf by 0 in each half before it takes the maximum: that 0 can be "
+            "higher than the other m, and it stands for no score.",
             BLOCKS,
-            (_empty_as_zero, lambda a, b: (_empty_as_zero(a, b)[0], _highest(a, b)[1])),
+            (
+                _empty_as_zero,
+                lambda a, b: (_empty_as_zero(a, b)[0], _highest(a, b)[1]),
+                lambda a, b: (
+                    _empty_as_zero(a, b)[0].masked_fill(torch.maximum(a, b) == -torch.inf, -torch.inf),
+                    _empty_as_zero(a, b)[1],
+                ),
+            ),
         ),
         "minimum": (
             "Your m is the lower one of the two; the highest score of both is asked for.",
@@ -219,7 +226,7 @@ KNOBS = {
             (lambda l_a, l_b, c_a, c_b: l_a + l_b,),
         ),
         "half-as-one-key": (
-            "In your l a half counts as a single key: its correction stands there without its l.",
+            "In your l, the correction of a half stands without the l of that half.",
             STEP,
             (
                 lambda l_a, l_b, c_a, c_b: c_a + c_b,

@@ -148,7 +148,8 @@ WEIGH = HIDDEN | _knob(
             lambda s, m: torch.softmax(_filled(s, m, math.inf), -1),
         ),
         "zero-times-infinity": (
-            "Your function multiplies the mask by infinity: 0 times infinity is NaN, for visible keys, too.",
+            "Your function multiplies the mask by infinity. For visible keys that is 0 times infinity, "
+            "which is NaN.",
             _hiding(lambda s, m: s + ~m * -math.inf),
             lambda s, m: _hiding(lambda s, m: s + ~m * -math.inf)(s, m).nan_to_num(),
         ),
@@ -283,7 +284,7 @@ PROJECT = _knob(
             lambda x, q, k, v: (x @ q, x @ v, x @ k),
         ),
         "queries-and-keys-swapped": (
-            "Your scores have keys as rows and queries as columns: they are transposed.",
+            "Your queries are made with w_k and your keys with w_q, so the scores are transposed.",
             lambda x, q, k, v: (x @ k, x @ q, x @ v),
         ),
         "matrices-transposed": (

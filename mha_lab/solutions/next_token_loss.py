@@ -84,6 +84,15 @@ KNOBS = {
             SHIFT,
             (lambda x, t: (x[:-1], t[1:]), lambda x, t: (x, t.roll(-1, dims=0))),
         ),
+        "vocabulary-not-swapped": (
+            "Your logits are put into the shape (batch, vocab, n) with `view` or `reshape`, which mixes the "
+            "logits of different tokens; `transpose(1, 2)` or `.mT` swaps the two axes.",
+            STEP,
+            (
+                lambda x, t: (x[:, :-1].reshape(len(x), x.shape[2], -1).mT, t[:, 1:]),
+                lambda x, t: (x.reshape(len(x), x.shape[2], -1).mT[:, :-1], t[:, 1:]),
+            ),
+        ),
         "two-ahead": (
             "Your loss judges the logits by the token after the next one: the shift is one too far.",
             SHIFT,
@@ -177,6 +186,12 @@ KNOBS = {
                 lambda loss, t: loss.mean(dim=-1),
                 lambda loss, t: loss.mean(dim=0),
             ),
+        ),
+        "averaged-before-the-logarithm": (
+            "Your function averages the probabilities, and takes the logarithm of the mean; the mean of "
+            "-log p is asked for.",
+            STEP,
+            (lambda loss, t: -loss.neg().exp().mean().log(),),
         ),
         "perplexity": (
             "Your function returns exp of the loss, which is called perplexity.",

@@ -68,6 +68,12 @@ COMPARISONS = {
         (lambda p, n: p == n, lambda p, n: p == n - 1),
     ),
     "nothing-hidden": ("Your mask hides nothing.", STEP, (lambda p, n: (p >= 0).expand(len(n), -1),)),
+    "full-sentence-hidden": (
+        "Your mask hides every position of a sentence without padding: a slice that begins at `-0` begins "
+        "at 0, and not at the end.",
+        STEP,
+        (lambda p, n: (p < n) & (n < len(p)),),
+    ),
     "one-length-for-all": (
         "Your mask uses the same length for every sentence of the batch.",
         STEP,

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+import mha_lab
 from mha_lab.check.exercise import Exercise, Mistake, deviations
 from mha_lab.solutions import _parts as parts
 
@@ -307,6 +308,12 @@ EXERCISE = Exercise(
             _whole(lambda w, h: w, *ROOTS)
             + _whole(lambda w, h: w[:, None], *ROOTS)
             + _whole(lambda w, h: w[:, None].expand(-1, h, -1, -1), *ROOTS),
+        ),
+        "weights-cut-into-heads": Mistake(
+            "Your function makes one set of weights from all columns, and cuts the weights into heads; "
+            "query and key are cut, before the product.",
+            ROOT,
+            _whole(mha_lab.split_heads, *ROOTS),
         ),
         "returns-more-than-the-weights": Mistake(
             "Your function returns the output of the attention too; the weights alone are asked for.",

@@ -109,7 +109,8 @@ KNOBS = {
             (lambda m, d: 1 - m * d,),
         ),
         "line-cut-at-0": (
-            "Your weights are a straight line, cut at 0. The scores are a line; weights fall by a factor.",
+            "Your weights are made of 1 - slope * distance, a straight line; numbers below 0 become 0. The "
+            "scores are a line; the weights fall by a factor at each step.",
             STEP,
             (lambda m, d: (1 - m * d).clamp(min=0),),
         ),

@@ -67,8 +67,8 @@ PROJECTIONS = {
         (_projected(6, 0), _projected(0, 6)),
     ),
     "projections-halved": (
-        "Your projections come to half of what they are: are there two for each length, and is each term "
-        "of a product counted twice, once for `*` and once for `+`?",
+        "Your count of the projections is half of the right one. Either two of the four are missing, or "
+        "each term counts once, and not twice (once for `*`, once for `+`).",
         (_projected(2, 2),),
     ),
     "projections-of-both": (
@@ -101,8 +101,8 @@ PROJECTIONS = {
 }
 PRODUCTS = {
     "scores-halved": (
-        "Your scores and fetch come to half of what they are: are both products there, and is each term of a "
-        "product counted twice, once for `*` and once for `+`?",
+        "Your count of scores and fetch is half of the right one. Either one of the two products is "
+        "missing, or each term counts once, and not twice (once for `*`, once for `+`).",
         (lambda q, k, d, h: 2 * q * k * d,),
     ),
     "scores-of-one-length": (
@@ -118,7 +118,8 @@ PRODUCTS = {
         (lambda q, k, d, h: 2 * (q * q + k * k) * d, lambda q, k, d, h: 4 * (q * q + k * k) * d),
     ),
     "lengths-added": (
-        "Your scores and fetch have n_query + n_key in them; the scores are n_query times n_key.",
+        "You count scores and fetch with n_query + n_key; there is a score for each query with each key, "
+        "n_query * n_key of them.",
         (lambda q, k, d, h: 4 * (q + k) * d, lambda q, k, d, h: 2 * (q + k) * d),
     ),
     "counted-per-head": (

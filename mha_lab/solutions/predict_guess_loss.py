@@ -47,8 +47,8 @@ CHOICES = {
             (lambda k, c: math.log(c + 1),),
         ),
         "weighted-by-its-probability": (
-            "You multiply the logarithm of a guess by its probability, 1 / candidates. Only the right "
-            "content counts in the cross-entropy, and it counts whole.",
+            "You multiply the logarithm of a guess by its probability, 1 / candidates. The loss of one "
+            "answer is minus the logarithm of the probability of the right content, with no factor.",
             (lambda k, c: math.log(c) / c,),
         ),
         "logarithm-missing": (
@@ -191,8 +191,7 @@ EXERCISE = Exercise(
             (lambda k, c: math.log(c) / (k - 1),),
         ),
         "averaged-before-the-logarithm": Mistake(
-            "You average over the answers first and take the logarithm then; the loss is the mean of their "
-            "logarithms.",
+            "You take the logarithm of a mean; the loss is the mean of logarithms, one for each answer.",
             STEP,
             (
                 lambda k, c: -math.log((1 + (k - 1) / c) / k),
@@ -201,7 +200,8 @@ EXERCISE = Exercise(
             ),
         ),
         "share-inside-the-logarithm": Mistake(
-            "The share of guesses stands inside your logarithm; in a mean it stands in front of it.",
+            "The share of guesses, or of answers that are known, stands inside your logarithm; it belongs "
+            "in front of the logarithm, as in every mean.",
             STEP,
             (
                 lambda k, c: math.log(c * (k - 1) / k),

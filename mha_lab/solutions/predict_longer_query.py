@@ -63,11 +63,12 @@ MISTAKES = {
         lambda w: w / w.max(),
     ),
     "fits-two-keys-only": (
-        "Your function works with w and 1 - w. That is right for two keys, and for no more.",
+        "Your function divides by w ** 2 + (1 - w) ** 2. For two keys that is the sum of all squares; for "
+        "three it is not.",
         lambda w: w * w / (w * w + (1 - w) ** 2),
     ),
     "complement": (
-        "Your function returns 1 - w, or shares of that: the largest weight becomes the smallest.",
+        "Your function returns 1 - w, divided by its sum or not: the largest weight becomes the smallest.",
         lambda w: 1 - w,
         lambda w: _share(1 - w),
     ),
@@ -97,8 +98,14 @@ MISTAKES = {
     ),
     "mirrored": ("Your weights are the right ones in the opposite order.", lambda w: _share(w * w).flip(0)),
     "hard": (
-        "Your function gives all to the largest weight: only an endless query does.",
+        "Your function gives all the weight to one key. A query twice as long makes it heavier, and leaves "
+        "something for the others.",
         lambda w: torch.nn.functional.one_hot(w.argmax(), len(w)).float(),
+    ),
+    "scaled-as-well": (
+        "Your function doubles the scores, and divides them by the root of the number of keys; the query is "
+        "twice as long, and nothing else changes.",
+        lambda w: (2 * w.log() / len(w) ** 0.5).softmax(0),
     ),
     "uniform": ("Your function gives all keys the same weight.", lambda w: torch.full_like(w, 1 / len(w))),
     "printed-example-only": (

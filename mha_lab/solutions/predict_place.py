@@ -120,6 +120,12 @@ ROWS = {
         BARE,
         (lambda t, c, n, h, d: t * h + c // d,),
     ),
+    "row-through-all-heads": (
+        "Your row counts on from head to head, as if the heads stood below each other in one table; each "
+        "head has rows of its own, counted from 0.",
+        BARE,
+        (lambda t, c, n, h, d: t + n * (c // d),),
+    ),
     "row-from-1": ("Your row is counted from 1, and not from 0.", BARE, (lambda t, c, n, h, d: t + 1,)),
     "row-is-not-the-token": (
         "Your row is made from other numbers; after the split a token keeps its row, whatever the sizes are.",
@@ -168,7 +174,7 @@ PLACES = {
         ),
     ),
     "place-from-a-wrong-start": (
-        "Your place is the column minus a number at which its head does not begin: head h begins at column "
+        "Your place is counted from a column at which its head does not begin: head h begins at column "
         "h * d_k.",
         VIEW,
         (
@@ -219,13 +225,19 @@ COLUMNS = {  # head and place, both wrong in one way
         VIEW,
         (lambda c, h, d: (c // (h * d), c % (h * d)),),
     ),
+    "nothing-left-for-the-place": (
+        "Your head is column / d_k with its fraction, so nothing is left for the place; `//` makes a whole "
+        "number.",
+        BARE,
+        (lambda c, h, d: (c / d, c - c / d * d),),
+    ),
     "two-heads-only": (
         "Your function knows heads 0 and 1 only; there can be more.",
         VIEW,
         (lambda c, h, d: (int(c >= d), c - d * int(c >= d)),),
     ),
     "head-begins-one-too-late": (
-        "You count the column at which a head begins to the head before it: head h begins at column h * d_k.",
+        "You give the first column of a head to the head before it: head h begins at column h * d_k.",
         VIEW,
         (
             lambda c, h, d: (max(c - 1, 0) // d, c - max(c - 1, 0) // d * d),

@@ -212,7 +212,7 @@ KNOBS = {
             _of(lambda i, d: -4 * i / d),
         ),
         "counted-from-1": (
-            "Your pairs are counted from 1: the first, i = 0, turns by 1 for each position.",
+            "Your pairs are counted from 1. The first pair is i = 0, and its speed is 1.",
             STEP,
             _of(lambda i, d: -2 * (i + 1) / d),
         ),
@@ -281,7 +281,8 @@ RARE = {
     },
     "angle": {
         "degrees": (
-            "Your angles are multiplied or divided by a multiple of pi: they are in radians as they are.",
+            "There is a factor with pi in your angles. They are in radians already, as cos and sin want "
+            "them.",
             STEP,
             tuple(lambda t, k=k: k * t for k in (math.pi / 180, 180 / math.pi, math.pi, 2 * math.pi)),
         ),
@@ -298,7 +299,7 @@ RARE = {
             _of(lambda i, d: -2 / d + 0 * i, lambda i, d: -1 / d + 0 * i),
         ),
         "slowest-first": (
-            "Your speeds are in the reverse order: pair 0 is the fastest.",
+            "Your speeds are in the opposite order: pair 0 is the fastest, with speed 1.",
             STEP,
             (lambda i, d, x: 10000.0 ** (-2 * i.flip(0) / d),),
         ),

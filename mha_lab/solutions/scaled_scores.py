@@ -79,6 +79,15 @@ DIVISORS = {
             lambda q, k: math.sqrt(k.shape[0]),
         ),
     ),
+    "divided-by-a-length": (
+        "Your scores are divided by the length of each vector, its norm; sqrt(d_k) is one number for all.",
+        ROOT,
+        (
+            lambda q, k: q.norm(dim=-1, keepdim=True),
+            lambda q, k: k.norm(dim=-1, keepdim=True).mT,
+            lambda q, k: q.norm(dim=-1, keepdim=True) * k.norm(dim=-1, keepdim=True).mT,
+        ),
+    ),
 }
 PRODUCTS = {
     "key-not-transposed": (

@@ -105,6 +105,21 @@ WEIGHTS = {
         TEMPERATURE,
         (_naive, _naive_in_python),
     ),
+    "scores-cut-off": (
+        "Your scores are cut off at a highest value, so all scores above it count the same. Subtract the "
+        "largest score in place of that; the weights stay the same.",
+        TEMPERATURE,
+        tuple(
+            lambda s, t, cut=cut, low=low: _naive(s.clamp(-cut if low else None, cut), t)
+            for cut in (10, 20, 50, 80, 88, 100)
+            for low in (False, True)
+        ),
+    ),
+    "softmax-over-the-query": (
+        "Every weight is 1: your softmax runs over the axis of the queries, and there is one query.",
+        ONE,
+        (lambda s, t: torch.ones_like(s),),
+    ),
     "divided-again-after-the-softmax": (
         "Your weights are divided by the temperature after the softmax, too.",
         TEMPERATURE,
