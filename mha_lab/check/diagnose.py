@@ -178,7 +178,7 @@ class _Case:
         return self._say("calls-the-finished-one", says, "Write it from smaller pieces.")
 
     def _known(self) -> Finding | None:
-        """The mistakes whose code gives the same on every problem; two at once only where no single one does."""
+        """The mistakes whose code gives the same on every problem; two at once where no single one does."""
         for two in (False, True):
             some = {slug: m for slug, m in self.exercise.mistakes.items() if bool(m.of) == two}
             fitting = {slug: m for slug, m in some.items() if any(self._fits(v) for v in m.variants)}
@@ -241,7 +241,7 @@ class _Case:
             return ""
         return (
             f"Where the first argument has {max(fine)} axes, your function is right; with more, it raises. "
-            "Axes and sizes counted from the end, as `x.shape[-1]`, are the same in both."
+            "Count axes from the end, as in `x.shape[-1]`: that works for 2 axes and for more."
         )
 
     def _line(self) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 _SHAPE = r"shape \(([^)]*)\)"
@@ -58,8 +59,9 @@ def _sizes(found: re.Match, line: str, ranks: dict, where: dict) -> str:
             "A sum, mean or maximum drops its axis, and the rest no longer lines up: "
             "`keepdim=True` keeps the axis with length 1."
         )
-    if lost := _lost_axis(part, dict(where.get("names", []))):
-        return lost
+    names = dict(where.get("names", []))
+    if says := _lost_axis(part, names) or _opposite(names):
+        return says
     return (
         "Two sizes of one axis differ, so the tensors cannot be combined entry by entry. Shapes line up from "
         "the right; `None` in an index, as in `x[:, None]`, puts in an axis of length 1."
@@ -74,13 +76,26 @@ def _lost_axis(part: str, names: dict[str, str]) -> str:
         return ""
     sizes = {n: [s for s in m.group(1).replace(" ", "").split(",") if s] for n, m in shapes.items()}
     small, large = sorted(sizes, key=lambda n: len(sizes[n]))
-    axes = range(len(sizes[large]))
-    if not any(sizes[large][:i] + sizes[large][i + 1 :] == sizes[small] for i in axes):
+    places = [i for i in range(len(sizes[large])) if sizes[large][:i] + sizes[large][i + 1 :] == sizes[small]]
+    if not places:
         return ""
+    index = ", ".join([":"] * places[0] + ["None"])
     return (
-        f"`{small}` has one axis fewer than `{large}`, and shapes line up from the right: it needs an axis "
-        "of length 1 in that place, from `keepdim=True` where it was made, or from `None` in an index."
+        f"`{small}` has one axis fewer than `{large}`, and shapes line up from the right. "
+        f"`{small}[{index}]` has an axis of length 1 more, and lines up; in a sum or maximum, `keepdim=True` "
+        "keeps it."
     )
+
+
+def _opposite(names: dict[str, str]) -> str:
+    """Two matrices with the same sizes in opposite order."""
+    shapes = {
+        n: m.groups() for n, what in names.items() if (m := re.fullmatch(r"shape \((\d+), (\d+)\)", what))
+    }
+    for (one, (a, b)), (other, sizes) in combinations(shapes.items(), 2):
+        if a != b and sizes == (b, a):
+            return f"`{one}` and `{other}` have the same sizes in opposite order: one of them needs `.mT`."
+    return ""
 
 
 def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
@@ -161,7 +176,8 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"must be Tensor, not (\w+)",
-        "This function wants a tensor and gets a Python value: `math` has it for numbers.",
+        "This function takes a tensor, and gets a Python value. For numbers there is `math`, as in "
+        "`math.sqrt(d_k)`.",
     ),
     (r"einsum\(\): ", "The equation of the einsum does not fit the shapes of what it is given."),
     (r"EinopsError", "The pattern of einops does not fit the shape of what it is given."),
@@ -172,7 +188,8 @@ RULES: list[tuple[str, Says]] = [
     (r"(of ints,but got float|found float|not float\b|be int.* not float)", _float),
     (
         r"view size is not compatible",
-        "After a `transpose` the numbers lie in another order in memory: use `reshape`.",
+        "After a `transpose` the numbers lie in another order in memory: use `reshape`. (`x.contiguous()` "
+        "returns a copy; x itself stays as it is.)",
     ),
     (
         r"shape '.*' is invalid for input of size",

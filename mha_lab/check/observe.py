@@ -97,13 +97,16 @@ def _sentence(name: str, expected: Any, got: Any) -> str:
 def _said(name: str, expected: Any, got: Any) -> str:
     one, other = as_array(expected), as_array(got)
     if one is None or other is None:
-        return "" if one is other else f"{name} is {kind(got)}; {_wanted(expected)} expected."
+        if one is other:
+            return ""
+        said = f"Your function returns {kind(got)}" if isinstance(got, tuple) else f"{name} is {kind(got)}"
+        return f"{said}; {_wanted(expected)} expected."
     if one.ndim == 0 and isinstance(got, tuple):
         return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
     if one.shape != other.shape:
         text = f"{name} has shape {other.shape}; {one.shape} is expected."
         axes = _swapped(one, other)
-        return f"{text} With its axes in the order {axes} it would be right." if axes else text
+        return f"{text} After a further `permute{axes}` it would be right." if axes else text
     if (one.dtype == bool) != (other.dtype == bool):
         wanted, found = ("booleans", "numbers") if one.dtype == bool else ("numbers", "booleans")
         return f"{name} holds {found}; {wanted} are expected."
@@ -131,15 +134,18 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
         if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
             return f"The columns of {_lower(name)} sum to 1, and the rows do not: {_sums(other)}."
         if (off := ~np.isclose(one.sum(-1), other.sum(-1), atol=1e-3)).any():
+            if one.ndim == 1:
+                return f"The numbers of {_lower(name)} sum to {_sums(other)}."
             some = "The" if off.all() else "Some"
             return f"{some} rows of {_lower(name)} sum to {_sums(other[off])}."
         if _sums_to_one(other, -1):
-            return f"The rows of {_lower(name)} sum to 1, as they should, and hold other numbers."
+            rows = "rows" if one.ndim > 1 else "numbers"
+            return f"The {rows} of {_lower(name)} sum to 1, as they should, and are not the expected ones."
         return ""
     if one.ndim == 1 and _is_weights(one) and not close(one.sum(-1), other.sum(-1)):
         return f"{name} sums to {_sums(other)}."
     if one.ndim > 1 and (axes := _swapped(one, other)):
-        return f"{name} would be right with its axes in the order {axes}."
+        return f"{name} would be right after a further `permute{axes}`."
     if one.size > 2 and _reordered(one, other):
         return f"{name} holds the expected numbers, at other places."
     if one.size == 1:

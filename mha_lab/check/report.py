@@ -2,6 +2,7 @@
 
 import html
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,5 +126,8 @@ def _show(value: Any, precision: int = 3) -> str:
         return getattr(value, "__name__", None) or repr(value)
     if array.size > compare.MOST_SHOWN:
         return f"a tensor of shape {tuple(array.shape)}"
+    largest = np.abs(array[np.isfinite(array)]).max(initial=0) if array.dtype.kind == "f" else 0
+    if 1e-4 < largest < 0.1:  # as many digits of small numbers
+        precision += math.ceil(-math.log10(largest))
     text = np.array2string(array, precision=precision, suppress_small=True, separator=", ")
     return " ".join(text.split())

@@ -74,7 +74,7 @@ def share(weight: float) -> str:
     """A weight in words, exact where it is near to what is asked for."""
     if weight < 5e-4:
         return "less than 0.001"
-    return f"{weight:.6f}" if 0.985 < weight < 0.9999 else f"{weight:.3f}"
+    return f"{weight:.4f}" if 0.985 < weight < 0.9999 else f"{weight:.3f}"
 
 
 def unprinted(keys: torch.Tensor, chosen: list[int]) -> str:
@@ -97,8 +97,11 @@ def explain(problems: list[tuple], results: list[Any]) -> tuple[str, str] | None
         return None
     arrays = [array.astype(float) for array in arrays]
     if all(_places(array) == set(chosen) for array, (_, chosen) in zip(arrays, problems, strict=True)):
-        says = "Your query is 0 but at the places that have the numbers of the asked keys."
-        return "places-in-place-of-keys", f"{says} That fits keys along the axes, as in torch.eye(3)."
+        says = "Your query is 0 everywhere except at the numbers of the asked keys, as if they were columns."
+        return (
+            "places-in-place-of-keys",
+            f"{says} That fits only where key j lies along axis j, as in torch.eye(3).",
+        )
     if any(len(array) != keys.shape[1] for array, (keys, _) in zip(arrays, problems, strict=True)):
         return None
     if not all(np.isfinite(array).all() for array in arrays):
@@ -182,7 +185,7 @@ def _signs(cases: list[_Case]) -> tuple[str, str] | None:
     return None
 
 
-SCORE = "The dot product with a key holds that key's length twice."
+SCORE = "The dot product of a key with itself is its length squared: divide the key by `key @ key`."
 OWN = {
     0: ("length-not-divided-out", "{The} key's length is not divided out of your query."),
     -1: ("length-divided-out-once", "{The} key's length is divided out of your query once."),
@@ -218,9 +221,13 @@ SHORT = ("too-short", "The direction of your query is right, and it is too short
 SMALL = {
     True: (
         "ignores-the-number-of-keys",
-        "Your score is the same for any number of keys; its exp must outweigh all the others together.",
+        "Your score is the same for any number of keys. `exp` of it must be more than 99 times the sum of "
+        "all the others, and that sum grows with the number of keys.",
     ),
-    False: ("score-too-small", "Your score is too small: its exp must outweigh all others a hundred times."),
+    False: (
+        "score-too-small",
+        "Your score is too small: `exp` of it must be more than 99 times the sum of all the others.",
+    ),
 }
 
 
@@ -240,7 +247,7 @@ def _lengths(cases: list[_Case]) -> tuple[str, str] | None:
     ratio = ratios[0] if ratios else None if two else -2
     if np.ptp(norms) < 1e-3 * norms.max():
         found += [RATIO[ratio]] if ratio in RATIO else []
-        says = f"Your query is {norms[0]:.6g} long on every problem: short keys need a longer one."
+        says = f"Your query is {norms[0]:.6g} long on every problem, whatever the lengths of the keys are."
         found.append(("one-length-for-all", says))
     else:
         of_own, of_other, of_width = _exponents(alike) or (-2, 0, None)

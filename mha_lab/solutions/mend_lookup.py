@@ -55,7 +55,8 @@ SEARCHED = {
         (lambda q, k, v: q @ v.mT,),
     ),
     "normalised-values-searched": (
-        "Your function still scores the query against the values, by another scale. The keys are not used.",
+        "Your function still scores the query against the values, made shorter or longer first. The keys "
+        "are not used.",
         STEP,
         (
             lambda q, k, v: q @ _unit(v).mT,
@@ -86,8 +87,8 @@ SEARCHED = {
         (lambda q, k, v: k @ k.mT,),
     ),
     "scores-transposed": (
-        "Your weights have keys as rows and queries as columns, (n_k, n_q): they are transposed. Their rows "
-        "belong to the queries: (n_q, n_k).",
+        "Your scores are (n_k, n_q), transposed: `query @ keys.mT` is (n_q, n_k), so that the softmax runs "
+        "over the keys.",
         ONE,
         (lambda q, k, v: k @ q.mT, lambda q, k, v: v @ q.mT),
     ),

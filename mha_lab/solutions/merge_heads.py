@@ -91,8 +91,9 @@ EXERCISE = Exercise(
             _both(*(p for p in permutations(range(4)) if p not in NAMED)),
         ),
         "sizes-from-before-the-swap": Mistake(
-            "Heads and tokens are swapped, and the result still has num_heads rows of n * d_k numbers. Were "
-            "n and num_heads read off after the swap, in the order from before it?",
+            "Heads and tokens are swapped, and the result still has num_heads rows of n * d_k numbers: the "
+            "sizes n and num_heads have changed places. x.shape is (batch, num_heads, n, d_k) before the "
+            "swap, and (batch, n, num_heads, d_k) after it.",
             BACK,
             (lambda x: x.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1),),
         ),

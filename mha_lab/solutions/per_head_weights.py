@@ -343,8 +343,7 @@ EXERCISE = Exercise(
             ),
         ),
         "scaled-after-the-softmax": Mistake(
-            "Your function divides the weights by sqrt(d_k); it is the scores, before the softmax, that are "
-            "divided.",
+            "Your function divides the weights by sqrt(d_k). Divide the scores instead, before the softmax.",
             ROOT,
             (lambda q, k, h: _build(divisor=lambda q, k, h: 1)(q, k, h) / math.sqrt(q.shape[-1] // h),),
         ),

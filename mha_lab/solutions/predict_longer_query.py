@@ -34,7 +34,8 @@ MISTAKES = {
     ),
     "doubled-weights": ("Your function doubles the weights: they sum to 2.", lambda w: 2 * w),
     "squares-not-divided": (
-        "Your function squares the weights, and does not divide them by their sum.",
+        "Your function squares the weights, and does not divide by the sum of the squares. (The sum of the "
+        "old weights is 1: dividing by that changes nothing.)",
         lambda w: w * w,
     ),
     "softmax-of-weights": (

@@ -32,7 +32,8 @@ EXERCISE = Exercise(
             (lambda v: torch.zeros_like(v[0]), lambda v: torch.zeros_like(v)),
         ),
         "not-normalised": Mistake(
-            "You add up all values: exp(0) is 1 for each key, and then comes a division.",
+            "You add up all values: every weight is 1, and not 1 / n_k. Either the division is missing, or "
+            "your softmax runs over an axis of length 1.",
             STEP,
             (lambda v: v.sum(0),),
         ),

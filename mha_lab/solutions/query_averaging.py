@@ -30,9 +30,10 @@ def _accepts(query, keys, i, j):
     if equal and together > _queries.MORE:
         return None
     share, more = _queries.share, _queries.unprinted(keys, [i, j])
-    seen = f"Keys {i} and {j} get {share(one)} and {share(other)} of the weight, {share(together)} together."
+    seen = f"Keys {i} and {j} get {share(one)} and {share(other)} of the weight."
     if equal and together > 2.001 / len(keys):
-        return "too-flat", f"{seen} The two are equal; together, more than 0.99 is asked for.{more}"
+        told = f"The two are equal; together they get {share(together)}, and more than 0.99 is asked for."
+        return "too-flat", f"{seen} {told}{more}"
     rest = [(weight, k) for k, weight in enumerate(weights) if k not in (i, j)]
     most, k = max(rest)
     if most > 1.001 * min(one, other):

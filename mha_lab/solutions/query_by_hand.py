@@ -57,7 +57,9 @@ def _explains(problems, results):
         return "where-the-picture-begins", "(0.3, 0.1) is where the picture begins. Was the query dragged?"
     longer = next((n for n in (1.5, 2, 3, 5, 10, 20, 50, 100) if right(n * query)), None)
     if longer:
-        cause = f"The direction is right, and the query is too short: {longer} times as long, it would do."
+        cause = (
+            f"The direction is near enough, and the query is too short: {longer} times as long, it would do."
+        )
         if right(2**0.5 * query):
             cause += ' With the scale 1 it would do as it is: was "no scale" chosen?'
         return "too-short", cause
@@ -83,7 +85,7 @@ def _explains(problems, results):
 EXERCISE = Exercise(
     answer=query_by_hand,
     chapter="02_toy_queries_keys_values",
-    section="5 Length is temperature",
+    section="2 One query, two equal keys",
     points=1,
     problems=lambda draw: iter([(toy.plane_keys(), toy.plane_values())]),
     call=lambda answer, keys, values: answer(),

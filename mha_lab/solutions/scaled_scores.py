@@ -13,7 +13,9 @@ def scaled_scores(query, key):
 
 
 def _problems(draw):
-    yield torch.tensor([[2.0, -1.0, 3.0], [1.0, 2.0, 2.0]]), torch.tensor([[1.0, 4.0, 0.5]])
+    key = torch.tensor([[1.0, 4.0, 0.5], [2.0, 0.0, 1.0], [-1.0, 1.0, 2.0], [3.0, 0.5, -1.0]])
+    yield torch.tensor([[2.0, -1.0, 3.0], [1.0, 2.0, 2.0]]), key
+    yield torch.tensor([[2.0, -1.0, 3.0], [1.0, 2.0, 2.0]]), key[:1]
     yield torch.tensor([[3.0, 1.0]]), torch.tensor([[2.0, 5.0], [-1.0, 4.0], [0.5, 1.5]])
     query = torch.tensor([[[1.0, 2.0, 3.0]], [[0.5, -1.0, 2.0]]])
     yield query, torch.tensor([[[2.0, 1.0, -1.0], [3.0, 0.5, 1.0]], [[1.0, 4.0, 2.0], [-2.0, 1.5, 3.0]]])

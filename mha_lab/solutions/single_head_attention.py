@@ -240,8 +240,7 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, KNOBS),
         "scaled-after-the-softmax": Mistake(
-            "Your function divides the weights by sqrt(d_k); it is the scores, before the softmax, that "
-            "are divided.",
+            "Your function divides the weights by sqrt(d_k). Divide the scores instead, before the softmax.",
             ROOT,
             (_scaled_after,),
         ),

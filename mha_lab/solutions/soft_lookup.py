@@ -214,7 +214,8 @@ EXERCISE = Exercise(
         **deviations(_build, KNOBS, pairs=False),
         **deviations(_build, {knob: {k: v for k, v in t.items() if k in OFTEN} for knob, t in KNOBS.items()}),
         "temperature-after-softmax": Mistake(
-            "Your function divides by the temperature after the softmax; it divides the scores, inside.",
+            "Your function divides by the temperature after the softmax. It must divide the scores, before "
+            "the softmax.",
             TEMPERATURE,
             (
                 lambda q, k, v, t: torch.softmax(k @ q, -1) @ v / t,
@@ -222,7 +223,8 @@ EXERCISE = Exercise(
             ),
         ),
         "multiplied-after-softmax": Mistake(
-            "Your function multiplies by the temperature after the softmax; it divides the scores, inside.",
+            "Your function multiplies by the temperature after the softmax. It must divide the scores, "
+            "before the softmax.",
             TEMPERATURE,
             (
                 lambda q, k, v, t: torch.softmax(k @ q, -1) @ v * t,

@@ -76,7 +76,7 @@ SENTENCES = [
     (r"is (larger|smaller) by", lambda f, a, b: _close(b - a, np.full(a.shape, _by(f)))),
     (r"columns of .* sum to 1, and the rows do not: (.*)\.", lambda f, a, b: _sums(f, a, b) and _ones(b, -2)),
     (
-        r"rows of .* sum to 1, as they should",
+        r"(rows|numbers) of .* sum to 1, as they should",
         lambda f, a, b: _ones(b, -1) and not np.allclose(a, b, atol=1e-4),
     ),
     (r"rows of .* sum to (.*)\.", _sums),
@@ -96,7 +96,7 @@ SENTENCES = [
         r"ha(?:s|ve) shape (\(.*?\)); (\(.*?\)) is",
         lambda f, a, b: (b.shape, a.shape) == tuple(map(_shape, f.groups())),
     ),
-    (r"axes in the order (\(.*?\))", lambda f, a, b: _close(a, b.transpose(_shape(f.group(1))))),
+    (r"further `permute(\(.*?\))`", lambda f, a, b: _close(a, b.transpose(_shape(f.group(1))))),
     (
         r"holds? (numbers|booleans); (numbers|booleans)",
         lambda f, a, b: (a.dtype == bool) != (b.dtype == bool),
