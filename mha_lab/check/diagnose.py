@@ -228,7 +228,12 @@ class _Case:
             return self._say("raises", self._line(), f"`check` calls it with: {', '.join(arguments)}.")
         strangers = [n for n, _ in outcome.reads if re.search(rf"\b{re.escape(n)}\b", where.get("part", ""))]
         if strangers:
-            says = f"Here the notebook's `{strangers[0]}` meets what is made from the arguments."
+            both = " and ".join(f"`{name}`" for name in strangers)
+            verb = "meets" if len(strangers) == 1 else "meet"
+            says = f"Here the notebook's {both} {verb} what is made from the arguments."
+            return self._say("uses-the-notebook", self._line(), says)
+        if outcome.reads and name == "IndexError":
+            says = "Is a size of the notebook used here, where the arguments have another?"
             return self._say("uses-the-notebook", self._line(), says)
         causes = errors.cause(name, text, where), self._in_front(raised)
         return self._say("raises", self._line(), " ".join(filter(None, causes)))

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
+import mha_lab
+
 _SHAPE = r"shape \(([^)]*)\)"
 
 
@@ -25,8 +27,11 @@ def cause(kind: str, text: str, where: dict[str, Any]) -> str:
 
 
 def _name(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    name = found.group(1)
+    if name in mha_lab.__all__:
+        return f"There is no `{name}` in this notebook yet: `from mha_lab import {name}` brings it."
     near = f" Did you mean `{where['near']}`?" if where.get("near") else " Is it misspelt, or never set?"
-    return f"There is no `{found.group(1)}`.{near}"
+    return f"There is no `{name}`.{near}"
 
 
 def _attribute(found: re.Match, line: str, ranks: dict, where: dict) -> str:
@@ -64,7 +69,7 @@ def _sizes(found: re.Match, line: str, ranks: dict, where: dict) -> str:
         return says
     return (
         "Two sizes of one axis differ, so the tensors cannot be combined entry by entry. Shapes line up from "
-        "the right; `None` in an index, as in `x[:, None]`, puts in an axis of length 1."
+        "the right, and only an axis of length 1 fits any other length."
     )
 
 

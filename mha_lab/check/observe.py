@@ -130,6 +130,8 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
     if one.size > 1 and np.ptp(other.astype(float) - one) < TOLERANCE:
         by = float((other.astype(float) - one).flat[0])
         return f"Every number of {_lower(name)} is {'larger' if by > 0 else 'smaller'} by {abs(by):.3g}."
+    if one.size > 2 and one.ndim == 1 and _reordered(one, other):
+        return f"{name} holds the expected numbers, at other places."
     if _is_weights(one):
         if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
             return f"The columns of {_lower(name)} sum to 1, and the rows do not: {_sums(other)}."
@@ -137,7 +139,7 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
             if one.ndim == 1:
                 return f"The numbers of {_lower(name)} sum to {_sums(other)}."
             some = "The" if off.all() else "Some"
-            return f"{some} rows of {_lower(name)} sum to {_sums(other[off])}."
+            return f"{some} rows of {_lower(name)} sum to {_sums(other[off])}, and not to {_sums(one[off])}."
         if _sums_to_one(other, -1):
             rows = "rows" if one.ndim > 1 else "numbers"
             return f"The {rows} of {_lower(name)} sum to 1, as they should, and are not the expected ones."

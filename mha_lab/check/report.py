@@ -60,7 +60,7 @@ def make(exercise: Exercise, finding: Finding | None) -> Report:
     if finding.note:
         lines.append(finding.note)
     if not lines:
-        lines.append("The numbers are not the expected ones, and it is none of the known mistakes.")
+        lines.append("This is not what is expected, and none of the known mistakes.")
     if finding.example:
         lines += _example(exercise, *finding.example)
     headline = f"{exercise.name}: {finding.slug}, 0 of {points(exercise.points)}"

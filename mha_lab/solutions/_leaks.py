@@ -35,7 +35,7 @@ def future(draw):
         if pair is not None:
             pairs = torch.zeros(n, n)
             pairs[pair] = 1
-        does = f"in which, for about half of all inputs, {does}"
+        does = f"in which, for about half of all x, {does}"
         for one in _pair(draw, pairs, d_model, special):
             one.pair = number
             found.append((_named(kind, does, one), n, d_model))

@@ -268,7 +268,8 @@ def _few(calm):
     cause = f"Only {_many(inputs, 'input')} {'is' if inputs == 1 else 'are'} tried, and {half}."
     if inputs == 1:
         what = f"It says False after {_many(calls, 'call')}, and {half}." if calls <= 2 else cause
-        cause = f"{what} Is a loop missing, or does a `return` end it in its first round?"
+        why = "Is a loop missing, does a `return` end it in its first round, or has every round the same x?"
+        cause = f"{what} {why}"
     return [("too-few-inputs", cause)]
 
 

@@ -134,7 +134,7 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     same_as=("masked_softmax",),
-    results=("weights", "gradient.isnan()"),
+    results=("weights", "gradient (nan?)"),
     call=_call,
     mistakes={
         "nan-for-empty-row": Mistake(
@@ -218,9 +218,8 @@ EXERCISE = Exercise(
             ),
         ),
         "exp-overflows": Mistake(
-            "exp is taken of the scores as they are: above about 88 that is infinite in float32. Subtract "
-            "from "
-            "each row its highest visible score first, as torch.softmax does.",
+            "exp is taken of the scores as they are: above about 88 that is infinite in float32. "
+            "torch.softmax avoids that; give it scores in which the hidden ones are -inf.",
             LATE,
             tuple(_exp(divide, hide) for divide in DIVISIONS for hide in HIDES)
             + tuple(

@@ -241,7 +241,7 @@ KNOBS = {
         ),
         "one-maximum-for-all-queries": (
             "Your function takes one maximum for all queries; where the scores of one are far lower, all its "
-            "weights become 0.",
+            "weights become 0, and 0 / 0 is NaN.",
             BREAK,
             (lambda h, s: torch.maximum(h, s.max()), lambda h, s: torch.maximum(h, s).max().expand(s.shape)),
         ),

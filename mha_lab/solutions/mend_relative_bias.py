@@ -158,7 +158,7 @@ KNOBS = {
             ),
         ),
         "not-shifted": (
-            "Your index is the distance itself: distance 0 stands in column D, and not in column 0.",
+            "D is not added to your distances: distance 0 stands in column D, and not in column 0.",
             STEP,
             (
                 lambda d, D: d.clamp(-D, D),

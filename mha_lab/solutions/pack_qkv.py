@@ -63,7 +63,7 @@ LAYOUTS = {
     ),
     "transposed": (
         "Your result is the transpose of what is asked for, (3 * d, d_model), as torch.nn.Linear stores it; "
-        "here x is multiplied from the left.",
+        "here the product is `x @ w`, without a transpose.",
         STEP,
         (lambda w: torch.cat(w, 1).mT,),
     ),
@@ -73,8 +73,8 @@ LAYOUTS = {
         (lambda w: torch.cat(w, 0).mT,),
     ),
     "brought-into-shape": (
-        "The matrices are not joined side by side, and then brought into the asked shape by view or reshape. "
-        "Those keep all numbers in one order, and only begin a new row every 3 * d of them.",
+        "You join the matrices in another way than side by side. view or reshape then keep all numbers in "
+        "one order, and only begin a new row every 3 * d of them.",
         STEP,
         tuple(
             map(

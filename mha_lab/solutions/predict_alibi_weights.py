@@ -99,7 +99,7 @@ KNOBS = {
             (lambda m, d: torch.ones(len(d)),),
         ),
         "fixed-factor": (
-            "Your weights fall by a fixed factor at each step: the slope is not used.",
+            "Your weights fall by the same factor for every slope: the slope is not used.",
             STEP,
             (lambda m, d: 0.5**d, lambda m, d: torch.exp(-1.0 * d)),
         ),
@@ -121,14 +121,14 @@ KNOBS = {
             (lambda m, d: 1 / (1 + m * d), lambda m, d: 1 / (1 + d), lambda m, d: 1 / (1 / m + 1 + d)),
         ),
         "slope-as-factor": (
-            "Each of your weights is `slope` times its neighbour: the slope is taken from the score, and the "
-            "weight is `exp` of it.",
+            "Each of your weights is `slope` times the weight after it. The slope is taken from the score, "
+            "and the weight is `exp` of the score.",
             STEP,
             (lambda m, d: m ** d.float(),),
         ),
         "one-minus-slope-as-factor": (
-            "Each of your weights is `1 - slope` times its neighbour; the `exp` of the scores gives another "
-            "factor.",
+            "Each of your weights is `1 - slope` times the weight after it; the `exp` of the scores gives "
+            "another factor.",
             STEP,
             (lambda m, d: (1 - m) ** d.float(),),
         ),

@@ -70,7 +70,12 @@ KNOBS = {
             STEP,
             (lambda n: n * (n + 1) // 2, lambda n: n * (n - 1) // 2),
         ),
-        "one-token-fewer": ("You count n - 1 or n + 1 tokens.", STEP, (lambda n: n - 1, lambda n: n + 1)),
+        "one-token-fewer": (
+            "You count n - 1 tokens; the key and the value of the last one are kept, too.",
+            STEP,
+            (lambda n: n - 1,),
+        ),
+        "one-token-more": ("You count n + 1 tokens; there are n.", STEP, (lambda n: n + 1,)),
     },
     "times": {
         "bytes": ("You count bytes: a number in float32 takes four, in float16 two.", STEP, (4,)),

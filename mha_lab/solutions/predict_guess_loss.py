@@ -114,7 +114,8 @@ CHOICES = {
     },
     "sign": {
         "negative": (
-            "Your sign is wrong: the logarithm of a probability is negative, and the loss is minus that.",
+            "Your sign is wrong: the logarithm of a probability is never above 0, and the loss is minus "
+            "that.",
             (-1,),
         ),
     },
@@ -228,7 +229,8 @@ EXERCISE = Exercise(
             (lambda k, c: RIGHT(c, k),),
         ),
         "fewer-from-guess-to-guess": Mistake(
-            "Each of your guesses is among one content fewer than the one before; all are among candidates.",
+            "Each of your guesses is among one content fewer than the one before; every guess is among "
+            "`candidates`.",
             STEP,
             tuple(
                 _falling(first, log)

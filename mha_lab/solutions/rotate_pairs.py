@@ -182,8 +182,8 @@ KNOBS = {
             (lambda a, b, c, s: (a * c, b * s), lambda a, b, c, s: (a * c, b * c)),
         ),
         "overwritten": (
-            "One number of your pair is made from the other one after it was turned: keep the old one until "
-            "then. A slice of a tensor is no copy of it.",
+            "One number of a pair is turned first, and then used for the other, which needs the old one. A "
+            "slice, such as `x[..., 1::2]`, is no copy.",
             STEP,
             (_first_written_first, _second_written_first),
         ),
@@ -202,7 +202,7 @@ KNOBS = {
             (lambda i, d, x: torch.ones(d // 2), lambda i, d, x: torch.full((d // 2,), 1 / 10000)),
         ),
         "half-the-exponent": (
-            "Your exponent is -i / d, where i counts pairs: it is -2i / d.",
+            "Your exponent is -i / d, where i counts pairs; it must be -2i / d.",
             STEP,
             _of(lambda i, d: -i / d),
         ),

@@ -180,8 +180,9 @@ CAUSES = {
         "the outputs of all real tokens?"
     ),
     "sums-cancel": (
-        "Your test finds what one real token gets, and not what one gets and another loses: a sum of the "
-        "two is 0. Take absolute values first, or compare number by number."
+        "Your test finds a leak into one real token, and misses one that a token gains and another loses, "
+        "so that their sum is 0. Is something added up before it is compared? Or are padded rows only "
+        "moved, not changed?"
     ),
     "needs-every-input": (
         "Your test finds no leak that shows for half of the inputs only. Does it return True only where "

@@ -75,6 +75,10 @@ def top(x, axis=-1):
     return x.max(axis, keepdims=True)
 
 
+def norm(x):
+    return np.linalg.norm(x, axis=-1, keepdims=True)
+
+
 def total(x):
     return x.sum(-1, keepdims=True)
 
@@ -179,7 +183,10 @@ SCORES = {slug: cross(factors) for slug, factors in CROSS_FACTORS.items()} | {
     ),
     "queries-and-keys-swapped": lambda q, k: with_root([k @ mT(q)], q),
     "summed-over-queries": lambda q, k: with_root(mul(mT(q), k), q),
-    "entry-by-entry": lambda q, k: with_root(times(q, k), q),
+    "entry-by-entry": lambda q, k: with_root([z for y in times(q, k) for z in (y, y.sum(-1))], q),
+    "divided-by-a-length": lambda q, k: with_root(
+        [q @ mT(k) / n for n in (norm(q), mT(norm(k)), norm(q) * mT(norm(k)))], q
+    ),
     "keys-with-keys": lambda q, k: with_root([k @ mT(k)], q),
     "queries-with-queries": lambda q, k: with_root([q @ mT(q)], q),
     "softmax-taken": lambda q, k: [softmax(s) for s in with_root([q @ mT(k)], q)],

@@ -98,6 +98,14 @@ def on_columns(q, k, v, t):
     return [w * v, (w * v).sum(0), v @ w] if len(w) == v.shape[-1] else []
 
 
+def cut_off(s, t, d):
+    """The weights of scores with a highest value below the largest, before or after the temperature."""
+    limits = [*range(1, 101), 88.7, 500, 700]
+    return [
+        softmax(y) for c in limits for y in (np.minimum(s / t, c), np.minimum(s, c) / t) if c < s.max() / t
+    ]
+
+
 MEND_LOOKUP = {
     "values-searched": lambda q, k, v: [searched(q, v, v), searched(q, v, k)],
     "normalised-values-searched": lambda q, k, v: [
@@ -152,6 +160,7 @@ LONGER_QUERY = {
     "logarithms-as-weights": lambda w: [shares(np.log(w))],
     "mirrored": lambda w: [shares(w**2)[::-1]],
     "hard": lambda w: [np.eye(len(w))[w.argmax()]],
+    "scaled-as-well": lambda w: [shares(w ** (2 / len(w) ** 0.5))],
     "uniform": lambda w: [np.full(len(w), 1 / len(w))],
     "printed-example-only": lambda w: [np.array([0.1, 0.9])],
 }
@@ -176,7 +185,11 @@ SOFT_LOOKUP = {
     "no-exp": after(lambda s, t, d: [shares(s)]),
     "not-normalised": after(lambda s, t, d: [np.exp(s / t), np.exp((s - s.max()) / t)]),
     "hard-lookup": lambda q, k, v, t: [v[(k @ q).argmax()]],
-    "row-of-a-matrix": lambda q, k, v, t: [softmax(k @ q / t)[None] @ v],
+    "scores-cut-off": after(cut_off),
+    "softmax-over-the-query": lambda q, k, v, t: [v.sum(0), v.sum(0)[None]],
+    "row-of-a-matrix": lambda q, k, v, t: [
+        y for z in [softmax(k @ q / t) @ v] for y in (z[None], z[:, None])
+    ],
     "weights-on-columns": on_columns,
     "not-summed": lambda q, k, v, t: [softmax(k @ q / t)[:, None] * v],
     "summed-over-columns": lambda q, k, v, t: [softmax(k @ q / t) * v.sum(1)],

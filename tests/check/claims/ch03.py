@@ -277,6 +277,16 @@ def with_weights(problem, expected, got):
     return several and any(same(g, expected) for g in got)
 
 
+def weights_cut(q, k, h):
+    """One set of weights from all columns, its keys or its queries dealt out to the heads."""
+    n, m, d = q.shape[1], k.shape[1], q.shape[2]
+    found = []
+    for w in [softmax(q @ swap(k) / f**0.5) for f in (1, d, d // h)]:
+        found += [split(w, h), cut(w, h), bare(w, h)] if m % h == 0 else []
+        found += [w.reshape(len(w), h, n // h, m)] if n % h == 0 else []
+    return found
+
+
 def half_split(q, k, h):
     d = q.shape[2] // h
     raw = product(split(q, h), swap(k)[:, None]) + product(q[:, None], swap(split(k, h)))
@@ -335,6 +345,7 @@ PER_HEAD = {
         if len(x) in (1, len(q))
     ],
     "key-not-split": half_split,
+    "weights-cut-into-heads": weights_cut,
     "scaled-after-the-softmax": lambda q, k, h: [
         softmax(s) / r for r in [(q.shape[2] // h) ** 0.5] for s in (scores(q, k, h) * r, scores(q, k, h))
     ],
@@ -400,6 +411,7 @@ PLACE = {
     "head-by-n": part(0, lambda t, c, n, h, d: [c // n, c % n, c * n // d, c // (n * d), c // (n * h)]),
     "row-of-the-bare-view": part(1, lambda *p: [from_bare(*p)[1]]),
     "row-counted-in-pieces": part(1, lambda t, c, n, h, d: [(t * h * d + c) // d, t * h, t * h + h]),
+    "row-through-all-heads": part(1, lambda t, c, n, h, d: [c // d * n + t]),
     "row-from-1": part(1, lambda t, c, n, h, d: [t + 1]),
     "row-is-not-the-token": lambda problem, expected, got: (
         numbers(got).shape == (3,) and not same(numbers(got)[1], problem[0])
@@ -418,6 +430,7 @@ PLACE = {
     "heads-interleaved": whole(lambda t, c, n, h, d: [(c % h, t, c // h)]),
     "divided-by-heads": whole(lambda t, c, n, h, d: [(c // h, t, c % h)]),
     "divided-by-d_model": whole(lambda t, c, n, h, d: [(c // (h * d), t, c % (h * d))]),
+    "nothing-left-for-the-place": whole(lambda t, c, n, h, d: [(c / d, t, 0)]),
     "two-heads-only": whole(lambda t, c, n, h, d: [(0, t, c) if c < d else (1, t, c - d)]),
     "head-begins-one-too-late": whole(
         lambda t, c, n, h, d: [

@@ -167,8 +167,10 @@ ONLINE = {
     "divided-at-each-key": either(
         changed(each=lambda o, t: o / t, end=lambda o, t: o), changed(each=lambda o, t: o / t)
     ),
+    "divided-at-each-key-only": changed(each=lambda o, t: o / t, end=lambda o, t: o),
     "not-divided": changed(end=lambda o, t: o),
     "divided-by-all-queries": divided_by_all_queries,
+    "divided-by-the-number-of-queries": lambda s, v: [softmax(s) @ v / len(s)],
     "multiplied-by-the-total": changed(end=lambda o, t: o * t),
     "weight-and-correction-exchanged": changed(
         weight=lambda s, h, r: np.exp(h - r), correction=lambda s, h, r: np.exp(s - r)

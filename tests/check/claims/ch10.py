@@ -146,6 +146,13 @@ def flattened(lp, t):
     return [loss(lp[:-1], t[1:]), loss(lp, np.roll(t, -1))] if many else []
 
 
+def viewed(x, t, lp, p):
+    """The numbers of (batch, n, vocab) read as (batch, vocab, n), before or after the shift."""
+    before = np.swapaxes(x.reshape(len(x), x.shape[2], -1), 1, 2)[:, :-1]
+    after = np.swapaxes(x[:, :-1].reshape(len(x), x.shape[2], -1), 1, 2)
+    return [loss(log_softmax(y), t[:, 1:]) for y in (before, after)]
+
+
 # Of the logits x, the tokens t, the log probabilities lp, and the losses p of the predictions.
 LOSS = {
     "not-shifted": lambda x, t, lp, p: [loss(lp, t), loss(lp[:, :-1], t[:, :-1]), loss(lp[:, 1:], t[:, 1:])],
@@ -154,6 +161,7 @@ LOSS = {
     "rolled-backwards": lambda x, t, lp, p: [loss(lp, np.roll(t, 1, 1))],
     "shifted-after-flattening": lambda x, t, lp, p: flattened(lp, t),
     "shifted-along-the-batch": lambda x, t, lp, p: [loss(lp[:-1], t[1:]), loss(lp, np.roll(t, -1, 0))],
+    "vocabulary-not-swapped": viewed,
     "two-ahead": lambda x, t, lp, p: [loss(lp[:, :-2], t[:, 2:])],
     "only-the-last-prediction": lambda x, t, lp, p: [p[:, -1].mean()],
     "first-text-only": lambda x, t, lp, p: [p[0].mean()],
@@ -172,6 +180,9 @@ LOSS = {
     "divided-by-one-text": lambda x, t, lp, p: [p.sum() / p.shape[1], p.sum() / t.shape[1]],
     "divided-by-the-batch": lambda x, t, lp, p: [p.sum() / len(p)],
     "not-averaged": lambda x, t, lp, p: [p, p.ravel(), p.mean(0), p.mean(1), p.sum(0), p.sum(1)],
+    "averaged-before-the-logarithm": lambda x, t, lp, p: [
+        -np.log(np.exp(-p).mean(axis)).mean() for axis in (None, 0, 1)
+    ],
     "perplexity": lambda x, t, lp, p: [np.exp(np.float32(p.mean()))],
 }
 

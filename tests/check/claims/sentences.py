@@ -79,7 +79,10 @@ SENTENCES = [
         r"(rows|numbers) of .* sum to 1, as they should",
         lambda f, a, b: _ones(b, -1) and not np.allclose(a, b, atol=1e-4),
     ),
-    (r"rows of .* sum to (.*)\.", _sums),
+    (
+        r"rows of .* sum to (.*), and not to (.*)\.",
+        lambda f, a, b: _sums(f, a, b) and _sums(re.match(r"(.*)", f.group(2)), b, a),
+    ),
     (r" sums? to (.*)\.", _sums),
     (
         r"(\d+) of (\d+) numbers",

@@ -1,0 +1,230 @@
+"""What is said of answers to the exercises of chapter 06, asked of the numbers."""
+
+from itertools import permutations, product
+
+import numpy as np
+
+
+def array(x):
+    x = np.asarray(x)
+    return x if x.dtype == bool else x.astype(np.float64)
+
+
+def same(got, *candidates):
+    """Is the result one of the candidates? Several results of one shape are one array."""
+    if isinstance(got, tuple):
+        return any(len(c) == len(got) and all(map(same, got, c)) for c in candidates if isinstance(c, tuple))
+    got = array(got)
+    return any(
+        got.shape == np.shape(c) and np.allclose(got, c, rtol=1e-3, atol=1e-3, equal_nan=True)
+        for c in candidates
+        if not isinstance(c, tuple)
+    )
+
+
+def says(candidates):
+    """A predicate: the result is one of what ``candidates`` makes of the arguments."""
+    return lambda problem, expected, got: same(got, *candidates(*map(array, problem)))
+
+
+def refused(problem, expected, got):
+    """What is named raises an error, whatever the sizes: a result is no sign of it."""
+    return False
+
+
+def orders(x):
+    """All orders of the axes, but the one that it has."""
+    return [x.transpose(p) for p in permutations(range(x.ndim))][1:]
+
+
+# --- One product in place of three: y is x @ w_qkv, (batch, n, 3 * d_model).
+
+AXES = "bnthd"  # batch, tokens, three, heads, columns of a head
+CUTS = ["".join(p) for p in permutations(AXES)]
+
+
+def read(y, h, cut, front=()):
+    """The last axis, or all of y, read in the order of ``cut``; then (three, batch, heads, n, d_k)."""
+    b, n, width = y.shape
+    size = dict(zip(AXES, (b, n, 3, h, width // 3 // h), strict=True))
+    return y.reshape([size[a] for a in cut]).transpose([cut.index(a) for a in "tbhnd"])
+
+
+def fused(*cuts):
+    return lambda x, w, h: [read(x @ w, int(h), cut) for cut in cuts]
+
+
+def blocks(x, w):
+    """(three, batch, n, d_model)."""
+    return np.stack(np.split(x @ w, 3, -1))
+
+
+def right(x, w, h):
+    return read(x @ w, int(h), "bnthd")
+
+
+def by_view(x, w, h):
+    """The matrix read as three in place of cut between its columns."""
+    return [right(x, np.concatenate(list(w.reshape(3, len(w), len(w))), 1), h)]
+
+
+def each_by_view(x, w, h):
+    return [blocks(x, w).reshape(3, len(x), int(h), x.shape[1], -1)]
+
+
+def turned_first(x, w, h):
+    y, h = blocks(x, w), int(h)
+    t, b, n, d = y.shape
+    y = y.swapaxes(2, 3)
+    return [y.reshape(t, b, h, n, d // h), y.reshape(t, b, n, h, d // h).swapaxes(2, 3)]
+
+
+def apart(axis):
+    """Taken apart along one axis, if that one has three entries; the others in any order."""
+
+    def candidates(x, w, h):
+        found = []
+        for y in fused("bnthd", "bnhtd")(x, w, h):
+            rest = np.moveaxis(y, "tbhnd".index(axis), 0)
+            found += [rest.transpose(0, *p) for p in permutations(range(1, 5))] if len(rest) == 3 else []
+        return found
+
+    return candidates
+
+
+def moved(x, w, h):
+    """Columns of w in one order, read in another; nothing that one way to read them gives alone."""
+    h, y = int(h), x @ w
+    size, columns = {"t": 3, "h": h, "d": len(w) // h}, np.arange(3 * len(w))[None, None]
+    cuts = ["bn" + "".join(p) for p in permutations("thd")]
+    alone = {read(columns, h, cut).tobytes() for cut in cuts}
+    found = {}
+    for cut, order in product(cuts, permutations(range(3))):
+        order = columns.reshape([size[a] for a in cut[2:]]).transpose(order).reshape(columns.shape)
+        for z in (read(order, h, other) for other in cuts):
+            found[z.tobytes()] = z[:, 0, :, 0]
+    return [
+        np.moveaxis(y[..., z], 1, -2).transpose(1, 0, 2, 3, 4) for k, z in found.items() if k not in alone
+    ]
+
+
+def all_numbers(problem, expected, got):
+    """All that is asked for in one tensor, whose axis of length 3 is not the first."""
+    if isinstance(got, tuple) or np.shape(got)[0] == 3 or sorted(np.shape(got)) != sorted(np.shape(expected)):
+        return False
+    return same(np.sort(np.ravel(got)), np.sort(np.ravel(expected)))
+
+
+def along_the_batch(x, w, h):
+    """A third of the texts each, as they are or brought to the shape of a block."""
+    (b, n, d), y, h = x.shape, x @ w, int(h)
+    if b % 3:
+        return []
+    y = y.reshape(3, b // 3, n, 3 * d)
+    split = y.reshape(3, b // 3, n, h, -1)
+    shaped = [y.reshape(3, b, *s) for s in ((n, d), (h, n, d // h), (n, h, d // h))]
+    return [y, split, split.swapaxes(2, 3), *shaped, shaped[-1].swapaxes(2, 3)]
+
+
+def rows_cut(x, w, h):
+    """A third of the rows each, on the columns of x that fit, or brought to the shape of a block."""
+    if len(w) % 3:
+        return []
+    y = np.stack([a @ m for a, m in zip(np.split(x, 3, -1), np.split(w, 3), strict=True)])
+    split = y.reshape(*y.shape[:3], int(h), -1)
+    return [y, split, split.swapaxes(2, 3), *by_view(x, w, h)]
+
+
+FUSED = {
+    "matrix-cut-by-view": by_view,
+    "axes-in-another-order": lambda x, w, h: [
+        right(x, w, h).transpose(0, *p) for p in permutations(range(1, 5)) if p != (1, 2, 3, 4)
+    ],
+    "one-result-twice": lambda x, w, h: [
+        right(x, w, h)[list(p)] for p in product(range(3), repeat=3) if len(set(p)) < 3
+    ],
+    "head-by-head": fused("bnhtd"),
+    "heads-interleaved": fused("bntdh"),
+    "blocks-interleaved": fused("bnhdt", "bndht"),
+    "three-put-in-front-by-view": fused(*(c for c in CUTS if c.index("t") < c.index("n"))),
+    "heads-put-in-front-by-view": fused(*(c for c in CUTS if c.index("h") < c.index("n"))),
+    "view-without-transpose": each_by_view,
+    "transposed-before-the-cut": turned_first,
+    "not-transposed": lambda x, w, h: [right(x, w, h).swapaxes(2, 3)],
+    "not-split": lambda x, w, h: [blocks(x, w)],
+    "wrong-order": lambda x, w, h: [right(x, w, h)[list(p)] for p in list(permutations(range(3)))[1:]],
+    "taken-apart-along-the-heads": apart("h"),
+    "taken-apart-along-another-axis": lambda x, w, h: [z for a in "bhnd" for z in apart(a)(x, w, h)],
+    "query-scaled": lambda x, w, h: [
+        np.concatenate([y[:1] / n**0.5, y[1:]]) for y in [right(x, w, h)] for n in (len(w), h, len(w) / h)
+    ],
+    "columns-moved-and-read-otherwise": moved,
+    "cut-along-the-batch": along_the_batch,
+    "rows-of-the-matrix-cut": rows_cut,
+    "too-many-parts": lambda x, w, h: [w, np.stack(np.split(x @ w, len(w), -1))],
+}
+
+# --- One matrix of three.
+
+
+def side(*w):
+    return np.concatenate(w, 1)
+
+
+def below(*w):
+    return np.concatenate(w, 0)
+
+
+def diagonal(*w):
+    n, d = w[0].shape
+    out = np.zeros((3 * n, 3 * d))
+    for i in range(3):
+        out[i * n : (i + 1) * n, i * d : (i + 1) * d] = w[i]
+    return out
+
+
+def reshaped(*w):
+    """All numbers of the three, taken along their axes in some order, in rows of 3 * d."""
+    stack = np.stack(w)
+    return [z.reshape(stack.shape[1], -1) for z in [stack, *orders(stack)] if z.shape[1:] != stack.shape[::2]]
+
+
+def one_row(problem, expected, got):
+    return (
+        not isinstance(got, tuple)
+        and np.shape(got) in ((got.size,), (1, got.size))
+        and np.shape(expected)[0] > 1
+        and same(np.sort(np.ravel(got)), np.sort(np.ravel(expected)))
+    )
+
+
+PACK = {
+    "wrong-order": lambda *w: [side(*p) for p in list(permutations(w))[1:]],
+    "stacked-on-rows": lambda *w: [below(*p) for p in permutations(w)],
+    "rows-in-turn": lambda *w: [np.stack(w, 1).reshape(-1, w[0].shape[1])],
+    "transposed": lambda *w: [side(*w).T],
+    "each-one-transposed": lambda *w: [side(*(m.T for m in w))],
+    "brought-into-shape": reshaped,
+    "columns-interleaved": lambda *w: [np.stack(w, -1).reshape(len(w[0]), -1)],
+    "still-three": lambda *w: [np.stack(w), *orders(np.stack(w))],
+    "added-up": lambda *w: [sum(w)],
+    "block-diagonal": lambda *w: [diagonal(*w)],
+    "one-block-twice": lambda *w: [
+        side(*(w[i] for i in p)) for p in product(range(3), repeat=3) if len(set(p)) < 3
+    ],
+    "a-block-is-missing": lambda *w: [side(*p) for p in permutations(w, 2)],
+    "the-example": lambda *w: [np.tile([1, 1, 2, 2, 3, 3], (2, 1))],
+    "rows-taken-for-columns": lambda *w: [side(*(m[:, : len(m)] for m in w))],
+}
+
+CLAIMS = (
+    {("mend_fused", slug): says(candidates) for slug, candidates in FUSED.items()}
+    | {("pack_qkv", slug): says(candidates) for slug, candidates in PACK.items()}
+    | {("pack_qkv", "flattened"): one_row}
+    | {("mend_fused", "three-not-in-front"): all_numbers, ("mend_fused", "view-that-cannot-be"): refused}
+    | {("pack_qkv", slug): refused for slug in ("not-in-a-list", "one-tensor-joined")}
+    | {
+        ("sees_padding", slug): refused
+        for slug in ("mask-not-given", "no-tensor-given", "other-axes-given", "first-token-indexed")
+    }
+)
