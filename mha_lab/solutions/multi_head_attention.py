@@ -415,6 +415,10 @@ ALONE = {
             for weigh in (parts.nan_rows, parts.uniform_rows)
             for layer in (_from_two(_build(weigh=weigh), _build()), _from_two(_build(), _build(weigh=weigh)))
         ),
+    ),
+    "nan-replaced-in-the-output": (
+        "Your function replaces NaN in the output, and leaves it in the weights. By then the NaN of one "
+        "head has spread over the whole row of the output.",
         _build(weigh=parts.nan_rows, returned=lambda y, w, s: (y.nan_to_num(), w)),
     ),
     "no-transpose": (

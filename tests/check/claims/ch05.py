@@ -475,6 +475,14 @@ def one_zero(p, e, got):
     return bool(zeros[0] != zeros[1])
 
 
+def nan_in_weights_only(p, e, got):
+    got, empty = pair(got), empty_rows(p)
+    if not got or not empty.any():
+        return False
+    output, weights = num(got[0]), num(got[1])
+    return bool(np.isnan(weights[empty]).all() and (output[empty.any(1)] == 0).all())
+
+
 def tokens_among_heads(p, e, got):
     x, wq, wk, wv, wo = map(num, p[:5])
     h, (b, n, d) = int(p[5]), p[0].shape
@@ -653,6 +661,7 @@ MHA = {
     "weights-with-heads-in-front": weights_only(lambda p, a: [a.swapaxes(0, 1)]),
     "mask-in-a-loop": lambda p, e, got: len(p) > 6 and p[6] is not None and np.ndim(p[6]) > 2,
     "zeros-in-one-result": one_zero,
+    "nan-replaced-in-the-output": nan_in_weights_only,
     "no-transpose": attend({"cut": cut_bare, "merge": merge_bare}),
     "heads-take-turns-throughout": attend(IN_TURN | {"merge": merge_in_turn}),
     "all-matrices-transposed": attend({"w": lambda x, *m: [a.T for a in m]}),
