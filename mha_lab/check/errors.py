@@ -161,7 +161,10 @@ RULES: list[tuple[str, Says]] = [
     ),
     (r"expected Tensor as element", "`stack` and `cat` join tensors, and get something else here."),
     (r"NameError: name '(\w+)' is not defined", _name),
-    (r"return_types", "`max`, `min` and `sort` along an axis return values and indices: take `.values`."),
+    (
+        r"(return_types|can only concatenate tuple)",
+        "`max`, `min` and `sort` along an axis return values and indices: take `.values`.",
+    ),
     (
         r"'NoneType'",
         "Something on this line is None: an optional argument left out, or a function without `return`.",
@@ -172,7 +175,7 @@ RULES: list[tuple[str, Says]] = [
         _few,
     ),
     (
-        r"masked_fill.*'mask'.*must be Tensor",
+        r"masked_fill(.*'mask'.*must be Tensor|.*got \((float|int), Tensor)",
         "`masked_fill` wants the mask first and the number second: `scores.masked_fill(mask, number)`.",
     ),
     (

@@ -1,14 +1,13 @@
 """Each explorable on a plain page, without any kernel: pointer, keyboard, speed, markup, accessibility."""
 
 import json
-import os
 
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
 
 from mha_lab import explore, toy
-from tests.explore import examples, timing
+from tests.explore import examples
 from tests.explore.browser import THEMES, needs_chromium, open_chromium, show
 
 pytestmark = needs_chromium
@@ -208,28 +207,6 @@ def test_a_split_is_stepped_and_resized(page):
     page.get_by_label("n, tokens").press("Enter")
     assert value(page, "_n") == 6
     assert "block 0 row 5: token 5" in page.locator(".board").first.get_attribute("aria-label")
-
-
-# From a pointer's move to the repaint
-
-
-@pytest.mark.parametrize("name", examples.ALL)
-def test_the_repaint_keeps_up_with_the_pointer(browser, name):
-    """At most 16 ms at the median; run by itself, also 33 ms at the 95th percentile. Without a kernel.
-
-    Beside other tests the best of some tries counts, and its median only: the rest is their work.
-    """
-    alone = "PYTEST_XDIST_WORKER" not in os.environ
-    page = timing.largest(browser, name, dead=True)
-    tries = []
-    for _ in range(8):
-        tries.append(timing.median_and_late(page, name))
-        if tries[-1][0] <= timing.MEDIAN and tries[-1][1] <= timing.LATE:
-            break
-    median, late = min(tries)
-    assert median <= timing.MEDIAN
-    assert late <= timing.LATE or not alone
-    page.close()
 
 
 # Labels are text

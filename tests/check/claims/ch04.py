@@ -162,7 +162,9 @@ def taking_part(s, m):
     """Divided by what is left after hiding."""
     tops = [s.max(-1, keepdims=True), s.max()]
     exps = [softmax(s)] + [np.exp(s - top) for top in tops]
-    return [e * m / (e * m).sum(-1, keepdims=True) for e in exps]
+    return [
+        e * m / ((e * m).sum(-1, keepdims=True) + tiny) for e in exps for tiny in (0, 1e-12, 1e-9, 1e-8, 1e-6)
+    ]
 
 
 def overflowing(s, m):
