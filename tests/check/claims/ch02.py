@@ -99,11 +99,10 @@ def on_columns(q, k, v, t):
 
 
 def cut_off(s, t, d):
-    """The weights of scores with a highest value below the largest, before or after the temperature."""
-    limits = [*range(1, 101), 88.7, 500, 700]
-    return [
-        softmax(y) for c in limits for y in (np.minimum(s / t, c), np.minimum(s, c) / t) if c < s.max() / t
-    ]
+    """Scores with a highest value, and maybe a lowest, before or after the temperature; exp may overflow."""
+    limits = [(low, c) for c in [*range(1, 101), 88.7, 500, 700] for low in (-np.inf, -c)]
+    cut = [y for limit in limits for y in (np.clip(s / t, *limit), np.clip(s, *limit) / t)]
+    return [paper(y) for y in cut if s.max() < 0 or not np.array_equal(y, s / t)]
 
 
 MEND_LOOKUP = {

@@ -249,10 +249,8 @@ def right_but_for_empty_rows(problem, expected, got):
 
 
 def of_own_shape(problem, expected, got):
-    """An index of the own shape works; it may come after the softmax."""
-    after = says(lambda s, m: [softmax(s) * m])(problem, expected, got)
-    right = right_but_for_empty_rows(problem, expected, got)
-    return np.shape(problem[0]) == np.shape(problem[1]) and (right or after)
+    """An index of the own shape works: it hides what is to be hidden."""
+    return np.shape(problem[0]) == np.shape(problem[1]) and right_but_for_empty_rows(problem, expected, got)
 
 
 def without_gradient(problem, expected, got):

@@ -181,7 +181,7 @@ LOSS = {
     "divided-by-the-batch": lambda x, t, lp, p: [p.sum() / len(p)],
     "not-averaged": lambda x, t, lp, p: [p, p.ravel(), p.mean(0), p.mean(1), p.sum(0), p.sum(1)],
     "averaged-before-the-logarithm": lambda x, t, lp, p: [
-        -np.log(np.exp(-p).mean(axis)).mean() for axis in (None, 0, 1)
+        -np.log(np.exp(-p.astype(np.float32)).mean(axis)).mean() for axis in (None, 0, 1)
     ],
     "perplexity": lambda x, t, lp, p: [np.exp(np.float32(p.mean()))],
 }
@@ -231,7 +231,8 @@ COUNTS = {
     "one-token": lambda layers, heads, n, d: [2 * layers * d],
     "pairs-of-tokens": pairs,
     "added-up-over-the-steps": lambda layers, heads, n, d: [layers * d * n * (n + s) for s in (1, -1)],
-    "one-token-fewer": lambda layers, heads, n, d: [2 * layers * d * (n + s) for s in (1, -1)],
+    "one-token-fewer": lambda layers, heads, n, d: [2 * layers * d * (n - 1)],
+    "one-token-more": lambda layers, heads, n, d: [2 * layers * d * (n + 1)],
     "bytes": lambda layers, heads, n, d: [2 * layers * n * d * b for b in (2, 4)],
     "eight-texts": lambda layers, heads, n, d: [16 * layers * n * d],
     "weights-instead": maps,
