@@ -103,7 +103,21 @@ def _put_rows(w, rows):
     return w
 
 
-ROWS = (lambda w, m: ~m.any(-1), lambda w, m: w.isnan(), lambda w, m: ~m)
+PUT = (
+    lambda w, m: _put_rows(w, ~m.any(-1)),
+    lambda w, m: _put_rows(w, w.isnan()),
+    lambda w, m: _put_rows(w, ~m),
+)
+
+
+def _indexed(ways):
+    """A score is set by an index, to the first of these; then comes one of the others."""
+    low, *ends = ways
+    return tuple(
+        lambda s, m, start=start, end=end: end(torch.softmax(_put(start(s), m, low), -1), m)
+        for start in (lambda s: s, lambda s: s.clone())
+        for end in ends
+    )
 
 
 def _exp(finish, hide=lambda e, m: e * m, shift=lambda s: 0):
@@ -127,6 +141,10 @@ def _first_axis(s):
 
 
 STEP, FUTURE, LATE = "5 A query that may see nothing", "1 Hide the future", "2 Before the softmax, not after"
+INDEX = (
+    "an index in square brackets needs a mask of the scores' own shape; `masked_fill` and `torch.where` "
+    "repeat a smaller one"
+)
 EXERCISE = Exercise(
     answer=masked_softmax,
     chapter="04_masking",
@@ -166,15 +184,14 @@ EXERCISE = Exercise(
             ),
         ),
         "empty-row-not-zeroed": Mistake(
-            "A row that sees nothing is left out when keys are hidden, and not set to 0 afterwards: it is "
-            "weighted "
-            "as if nothing was hidden.",
+            "Your function does not hide the keys of a row that sees nothing, and does not set that row to "
+            "0: it is weighted as if nothing was hidden.",
             STEP,
             _of(HIDING[3], after=AFTER[:2]),
         ),
         "uniform-for-empty-row": Mistake(
-            "A large negative number hides nothing from a row in which every key has it: the row is shared "
-            "equally.",
+            "A large negative number hides nothing from a row in which every key has it: all its keys get "
+            "the same weight.",
             STEP,
             _of(*map(_filled, (-1e4, -1e6, -1e9, -1e30, torch.finfo().min)), after=AFTER[:1]),
         ),
@@ -195,7 +212,7 @@ EXERCISE = Exercise(
             ),
         ),
         "masked-after-softmax": Mistake(
-            "Keys are hidden after the softmax, when they have taken their share already.",
+            "Keys are hidden after the softmax, so the visible weights no longer sum to 1.",
             LATE,
             (
                 lambda s, m: torch.softmax(s, -1) * m,
@@ -204,7 +221,7 @@ EXERCISE = Exercise(
         ),
         "hidden-scores-take-part": Mistake(
             "Hidden scores take part in the softmax, or in the maximum that is subtracted, before they are "
-            "hidden: beside a large hidden score, the visible weights become 0.",
+            "hidden: beside a large hidden score, the visible weights become 0, or NaN (0 / 0).",
             LATE,
             tuple(
                 lambda s, m, divide=divide, hide=hide: divide(hide(torch.softmax(s, -1), m), m)
@@ -232,12 +249,14 @@ EXERCISE = Exercise(
             _of(lambda s, m: s * m),
         ),
         "mask-added-as-bool": Mistake(
-            "The boolean mask is added to the scores: True counts as 1, and nothing is hidden.",
+            "The boolean mask is added to the scores: True counts as 1, so hidden keys take part in the "
+            "softmax.",
             "4 Three conventions",
             _of(lambda s, m: s + m),
         ),
         "inverted-mask-added-as-bool": Mistake(
-            "The turned mask, ~mask, is added to the scores: True counts as 1, and nothing is hidden.",
+            "The turned mask, ~mask, is added to the scores: True counts as 1, so hidden keys take part in "
+            "the softmax.",
             "4 Three conventions",
             _of(lambda s, m: s + ~m),
         ),
@@ -248,29 +267,33 @@ EXERCISE = Exercise(
             (lambda s, m: 1 - m, lambda s, m: s - m),
         ),
         "zero-times-infinity": Mistake(
-            "A visible key gets 0 times infinity, which is NaN: put -inf in with `masked_fill` or "
-            "`torch.where`.",
+            "A visible key gets 0 times infinity, which is NaN, or what you make of NaN: put -inf in with "
+            "`masked_fill` or `torch.where`.",
             "4 Three conventions",
             _of(lambda s, m: s + ~m * -torch.inf, after=(AFTER[0], AFTER[1], AFTER[2], AFTER[3])),
         ),
         "large-number-added": Mistake(
-            "A large negative number is added to every score of a row that sees nothing. That changes no "
-            "difference between them, so the row is weighted as if nothing was hidden.",
+            "A large negative number is added to every score of a row that sees nothing. That hardly "
+            "changes the differences between them, so the row is weighted as if nothing was hidden.",
             STEP,
             _of(*(lambda s, m, low=low: s + ~m * low for low in (-1e4, -1e5, -1e6)), after=AFTER[:1]),
         ),
         "indexed-with-a-smaller-mask": Mistake(
-            "An index in square brackets needs a mask of the scores' own shape, and does not repeat a "
-            "smaller one: "
-            "`masked_fill` and `torch.where` do.",
+            f"{INDEX[0].upper()}{INDEX[1:]}.",
             STEP,
-            tuple(
-                lambda s, m, start=start, low=low, end=end: end(torch.softmax(start(s, m, low), -1), m)
-                for start in (_put, lambda s, m, low: _put(s.clone(), m, low))
-                for low in (-torch.inf, -1e9)
-                for end in (*AFTER, *(lambda w, m, rows=rows: _put_rows(w, rows(w, m)) for rows in ROWS))
-            )
-            + tuple(lambda s, m, rows=rows: _put_rows(torch.softmax(s, -1), rows(s, m)) for rows in ROWS[1:]),
+            _indexed((-torch.inf, AFTER[1], AFTER[2], AFTER[4], *PUT))
+            + _indexed((-1e9, *AFTER[2:], PUT[0], PUT[2])),
+        ),
+        "indexed-and-empty-row": Mistake(
+            f"A row that sees nothing does not become 0 in your function. And: {INDEX}.",
+            STEP,
+            _indexed((-torch.inf, AFTER[0], AFTER[3], AFTER[5]))
+            + _indexed((-1e9, AFTER[0], AFTER[1], PUT[1])),
+        ),
+        "indexed-after-softmax": Mistake(
+            f"Keys are hidden after the softmax, so the visible weights no longer sum to 1. And: {INDEX}.",
+            LATE,
+            (lambda s, m: _put_rows(torch.softmax(s, -1), ~m),),
         ),
         "mask-ignored": Mistake(
             "The mask hides no key in your function.",
@@ -293,7 +316,7 @@ EXERCISE = Exercise(
             _of(*HIDING, dim=0) + _of(*HIDING, dim=1) + _of(*HIDING, dim=_first_axis),
         ),
         "softmax-over-everything": Mistake(
-            "The softmax runs over all scores together; each row has 1 to share for itself.",
+            "The softmax runs over all scores together; the weights of each row should sum to 1.",
             FUTURE,
             tuple(
                 lambda s, m, hide=hide, then=then: then(
@@ -339,7 +362,8 @@ EXERCISE = Exercise(
             ),
         ),
         "empty-columns": Mistake(
-            "`any` runs over another axis than the keys: any(dim=-1) says which queries see some key.",
+            "`any` runs over another axis than the keys: use any(dim=-1), which says which queries see some "
+            "key.",
             STEP,
             tuple(
                 lambda s, m, dim=dim, hide=hide: torch.softmax(

@@ -173,8 +173,8 @@ TWICE = {
 }
 PROJECTS = {
     "matrix-cut-by-view": (
-        "Your function cuts w_qkv into three by view or reshape, across its rows. The blocks are groups of "
-        "columns.",
+        "Your function cuts w_qkv into three by view or reshape: the first third of its numbers in memory "
+        "becomes w_q. The blocks are groups of columns.",
         STEP,
         (lambda x, w: torch.cat([x @ m for m in w.reshape(3, len(w), -1)], -1),),
     ),
@@ -244,14 +244,14 @@ EXERCISE = Exercise(
             ),
         ),
         "columns-moved-and-read-otherwise": Mistake(
-            "Your function puts the columns of w_qkv in another order, and then reads them in an order that "
-            "is not that one.",
+            "Your function puts the columns of w_qkv in another order, and then reads them as if that order "
+            "were a third one.",
             STEP,
             (lambda x, w, h: _moved(x, w, h, "3hd"), lambda x, w, h: _moved(x, w, h, "h3d")),
         ),
         "too-many-parts": Mistake(
-            "There are d_model parts for your three names: the rows of w_qkv, or pieces that are 3 long, as "
-            "split(3) makes them. chunk(3) makes 3 pieces.",
+            "Your three names get d_model pieces: split(3) makes pieces of 3 columns each. chunk(3) makes 3 "
+            "pieces.",
             STEP,
             (lambda x, w, h: _named((x @ w).split(3, -1)), lambda x, w, h: _named(w.split(3, 1))),
         ),

@@ -124,7 +124,7 @@ AXES = {
 }
 WEIGH = {
     "masked-after-softmax": (
-        "Keys are hidden after the softmax, when they have taken their share already.",
+        "Keys are hidden after the softmax, so the visible weights no longer sum to 1.",
         "2 Before the softmax, not after",
         ((lambda s, m: s.softmax(-1) * m,),),
     ),

@@ -57,7 +57,8 @@ LAYOUTS = {
         (lambda w: torch.cat(w, 0),),
     ),
     "rows-in-turn": (
-        "Your function puts the rows of the three matrices on top of each other, one of each in turn.",
+        "Your function puts the rows of the matrices below each other in turn: a row of w_q, one of w_k, "
+        "one of w_v.",
         STEP,
         (lambda w: torch.stack(w, 1).flatten(0, 1),),
     ),

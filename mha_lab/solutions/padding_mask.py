@@ -101,7 +101,7 @@ AXES = {
         (lambda m: m[:, None, :, None], lambda m: m[:, :, None, None], lambda m: m[:, :, None]),
     ),
     "axes-in-front": (
-        "The axes of length 1 stand in front of the batch in your mask; they belong between batch and keys.",
+        "An axis of length 1 stands in front of the batch in your mask; both belong between batch and keys.",
         STEP,
         (lambda m: m[None, None], lambda m: m[None, :, None], lambda m: m[None]),
     ),

@@ -310,8 +310,8 @@ EXERCISE = Exercise(
             + _whole(lambda w, h: w[:, None].expand(-1, h, -1, -1), *ROOTS),
         ),
         "weights-cut-into-heads": Mistake(
-            "Your function makes one set of weights from all columns, and cuts the weights into heads; "
-            "query and key are cut, before the product.",
+            "Your function makes one set of weights from all columns, and cuts the weights into heads. Cut "
+            "query and key instead, before the product.",
             ROOT,
             _whole(mha_lab.split_heads, *ROOTS),
         ),

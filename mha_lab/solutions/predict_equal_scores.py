@@ -75,7 +75,7 @@ SHARES = {
         (lambda v: v / v.sum(-2, keepdim=True),),
     ),
     "divided-by-everything": (
-        "You divide by the sum over all rows: each row has 1 to share for itself.",
+        "You divide by the sum over all rows: the weights of each row should sum to 1.",
         AFTER,
         (lambda v: v / v.sum(),),
     ),

@@ -352,8 +352,8 @@ EXERCISE = Exercise(
             ),
         ),
         "first-token-indexed": Mistake(
-            "`real` has n entries, and the first axis of what it picks from is d_model long. `attention` "
-            "returns one tensor, (n, d_model): `[0]` takes the output of the first token.",
+            "`attention` returns one tensor, (n, d_model), so `attention(...)[0]` is the output of the first "
+            "token, (d_model,); `real` has n entries, and does not fit it.",
             STEP,
             (_raising(lambda attention, x, real: attention(x, real)[0][real]),),
         ),

@@ -106,8 +106,8 @@ WEIGHTS = {
         (_naive, _naive_in_python),
     ),
     "scores-cut-off": (
-        "Your scores are cut off at a highest value, so all scores above it count the same. Subtract the "
-        "largest score in place of that; the weights stay the same.",
+        "Your scores are cut off at a highest value, or at a lowest one too: scores beyond it count the "
+        "same. Subtract the largest score instead; the weights stay the same.",
         TEMPERATURE,
         tuple(
             lambda s, t, cut=cut, low=low: _naive(s.clamp(-cut if low else None, cut), t)

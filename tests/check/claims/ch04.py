@@ -253,6 +253,19 @@ def of_own_shape(problem, expected, got):
     return np.shape(problem[0]) == np.shape(problem[1]) and right_but_for_empty_rows(problem, expected, got)
 
 
+hidden_late = says(lambda s, m: [np.where(m, softmax(s), 0)])
+
+
+def of_own_shape_but_for_empty_rows(problem, expected, got):
+    """The index works here, and a row that sees nothing holds something else than 0."""
+    _, m = prepared(problem)
+    w = weights_of(problem, got)
+    if np.shape(problem[0]) != np.shape(problem[1]) or np.shape(w) != m.shape:
+        return False
+    empty = w[~m.any(-1)]
+    return empty.size > 0 and bool(((empty != 0) | np.isnan(empty)).any(-1).all())
+
+
 def without_gradient(problem, expected, got):
     if len(problem) == 3:
         return isinstance(got, tuple) and got[1] is None
@@ -264,7 +277,7 @@ BOTH = {
     "hidden-scores-take-part": says(taking_part),
     "exp-overflows": says(overflowing),
     "scores-multiplied": says(lambda s, m: [softmax(s * m), softmax(s * m) * m]),
-    "mask-added-as-bool": says(lambda s, m: [softmax(s + m)]),
+    "mask-added-as-bool": says(lambda s, m: [softmax(s + m), softmax(s + m) * m]),
     "mask-ignored": says(lambda s, m: [softmax(s), np.exp(s) / np.exp(s).sum(-1, keepdims=True)]),
     "softmax-over-queries": says(lambda s, m: [masked(s, m, v, -2) for v in (-np.inf, -1e9)]),
     "scores-returned": scores_returned,
@@ -278,11 +291,13 @@ SOFTMAX = BOTH | {
     "uniform-for-empty-row": empty_rows(lambda s: [np.ones_like(s) / s.shape[-1]]),
     "fill-not-low-enough": says(not_low_enough),
     "mask-inverted": says(inverted),
-    "inverted-mask-added-as-bool": says(lambda s, m: [softmax(s + ~m)]),
+    "inverted-mask-added-as-bool": says(lambda s, m: [softmax(s + ~m), softmax(s + ~m) * m]),
     "bool-subtracted": never,
     "zero-times-infinity": zero_times_infinity,
     "large-number-added": empty_rows(lambda s: [softmax(s - np.float32(10**k)) for k in range(3, 7)]),
     "indexed-with-a-smaller-mask": of_own_shape,
+    "indexed-and-empty-row": of_own_shape_but_for_empty_rows,
+    "indexed-after-softmax": lambda p, e, got: np.shape(p[0]) == np.shape(p[1]) and hidden_late(p, e, got),
     "softmax-over-an-axis-from-the-front": says(
         lambda s, m: [masked(s, m, v, axis) for axis in (0, 1) for v in (-np.inf, -1e9)]
     ),
@@ -442,7 +457,7 @@ PADDING = {
     "two-axes-missing": shaped(lambda k: [k]),
     "one-axis-missing": shaped(lambda k: [k[:, None]]),
     "masks-queries-not-keys": shaped(lambda k: [k[:, None, :, None], k[:, :, None, None], k[:, :, None]]),
-    "axes-in-front": shaped(lambda k: [k[None], k[None, None], k[None, None, None]]),
+    "axes-in-front": shaped(lambda k: [k[None], k[None, None], k[None, None, None], k[None, :, None]]),
     "queries-repeated": repeated,
     "batch-and-keys-swapped": shaped(
         lambda k: [k.T, k.T[None], k.T[:, None], k.T[None, None], k.T[:, None, None], k.T[None, :, None]]
