@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -222,11 +223,12 @@ def test_a_child_stands_even_this(function, slug):
 
 @linux
 @pytest.mark.parametrize("function", [swallows, lambda x, h: time.sleep(60), lambda x, h: sum(range(10**12))])
-def test_an_answer_that_never_returns_is_stopped_within_five_seconds(function):
+def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypatch, function):
+    monkeypatch.setattr(sandbox, "SECONDS", 2.0)
     before = state()
     start = time.monotonic()
     score = check(answer(function))
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 3
     assert score.diagnosis == "too-slow"
     assert state() == before
     with pytest.raises(ChildProcessError):
@@ -316,3 +318,26 @@ def test_results_come_back_as_they_were(value):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_keeps_its_name(dtype):
     assert decode(encode(torch.ones(2, dtype=dtype))).dtype == str(dtype).removeprefix("torch.")
+
+
+@linux
+def test_what_is_slow_only_the_first_time_in_a_process_still_counts():
+    """The first ``jacrev`` of a process loads PyTorch's compiler, which takes seconds."""
+    ran = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1:] == ["True"], ran.stdout + ran.stderr
+
+
+COLD = """
+import torch
+from torch.func import jacrev
+from mha_lab.check import check
+
+def leaks_future(attention, n, d_model):
+    for _ in range(20):
+        slopes = jacrev(attention)(torch.randn(n, d_model))
+        if slopes.abs().sum((1, 3)).triu(1).max() > 0:
+            return True
+    return False
+
+print(check(leaks_future).passed)
+"""
