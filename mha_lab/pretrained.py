@@ -110,10 +110,10 @@ class Reading:
 
 
 def read(name: str, text: str, layer: int = 0) -> Reading:
-    """Load a published model, and read ``text`` with our layer in the place of one of its own.
+    """Load a published model, and read ``text`` with our layer beside one of its own.
 
-    The model runs up to the layer; its attention is converted, and our weights and output are
-    compared with its own to ``1e-4`` before they are returned.
+    The layer's attention is converted and gets the same input; our weights are compared with the
+    model's own to ``1e-4`` before they are returned.
 
     Args:
         name: ``"bert-base-uncased"``, ``"gpt2"`` or another model of these two kinds.
