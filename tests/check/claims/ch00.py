@@ -1,32 +1,6 @@
 """What is said of answers to the exercises of chapter 00, asked of the numbers."""
 
-import numpy as np
-
-
-def array(x):
-    x = np.asarray(x)
-    return x if x.dtype == bool else x.astype(np.float64)
-
-
-def same(got, *candidates):
-    """Is the result one of the candidates?"""
-    if isinstance(got, tuple):
-        return False
-    got = array(got)
-    return any(
-        got.shape == np.shape(c) and np.allclose(got, c, rtol=1e-3, atol=1e-3, equal_nan=True)
-        for c in candidates
-    )
-
-
-def says(candidates):
-    """A predicate: the result is one of what ``candidates`` makes of weights and values."""
-    return lambda problem, expected, got: same(got, *candidates(*map(array, problem)))
-
-
-def softmax(x):
-    e = np.exp(x - x.max())
-    return e / e.sum()
+from tests.check.claims.results import says, softmax
 
 
 def on_columns(w, v):

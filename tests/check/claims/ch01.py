@@ -2,41 +2,7 @@
 
 import numpy as np
 
-
-def array(x):
-    x = np.asarray(x)
-    return x if x.dtype == bool else x.astype(np.float64)
-
-
-def same(got, *candidates):
-    """Is the result one of the candidates?"""
-    if isinstance(got, tuple):
-        return any(isinstance(c, tuple) and len(c) == len(got) and all(map(same, got, c)) for c in candidates)
-    got = array(got)  # results of one shape come as one array
-    candidates = [
-        np.stack(c) if isinstance(c, tuple) and len({x.shape for x in c}) == 1 else c for c in candidates
-    ]
-    return any(
-        not isinstance(c, tuple)
-        and got.shape == np.shape(c)
-        and np.allclose(got, c, rtol=1e-3, atol=1e-3, equal_nan=True)
-        for c in candidates
-    )
-
-
-def says(candidates):
-    """A predicate: the result is one of what ``candidates`` makes of the arguments."""
-
-    def predicate(problem, expected, got):
-        with np.errstate(all="ignore"):
-            return same(got, *candidates(*map(array, problem)))
-
-    return predicate
-
-
-def softmax(x, axis=-1):
-    e = np.exp(x - x.max(axis, keepdims=True))
-    return e / e.sum(axis, keepdims=True)
+from tests.check.claims.results import array, same, says, softmax
 
 
 def paper(x, axis=-1):

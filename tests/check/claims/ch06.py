@@ -4,32 +4,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-
-def array(x):
-    x = np.asarray(x)
-    return x if x.dtype == bool else x.astype(np.float64)
-
-
-def same(got, *candidates):
-    """Is the result one of the candidates? Several results of one shape are one array."""
-    if isinstance(got, tuple):
-        return any(len(c) == len(got) and all(map(same, got, c)) for c in candidates if isinstance(c, tuple))
-    got = array(got)
-    return any(
-        got.shape == np.shape(c) and np.allclose(got, c, rtol=1e-3, atol=1e-3, equal_nan=True)
-        for c in candidates
-        if not isinstance(c, tuple)
-    )
-
-
-def says(candidates):
-    """A predicate: the result is one of what ``candidates`` makes of the arguments."""
-    return lambda problem, expected, got: same(got, *candidates(*map(array, problem)))
-
-
-def refused(problem, expected, got):
-    """What is named raises an error, whatever the sizes: a result is no sign of it."""
-    return False
+from tests.check.claims.results import never, same, says
 
 
 def orders(x):
@@ -221,10 +196,10 @@ CLAIMS = (
     {("mend_fused", slug): says(candidates) for slug, candidates in FUSED.items()}
     | {("pack_qkv", slug): says(candidates) for slug, candidates in PACK.items()}
     | {("pack_qkv", "flattened"): one_row}
-    | {("mend_fused", "three-not-in-front"): all_numbers, ("mend_fused", "view-that-cannot-be"): refused}
-    | {("pack_qkv", slug): refused for slug in ("not-in-a-list", "one-tensor-joined")}
+    | {("mend_fused", "three-not-in-front"): all_numbers, ("mend_fused", "view-that-cannot-be"): never}
+    | {("pack_qkv", slug): never for slug in ("not-in-a-list", "one-tensor-joined")}
     | {
-        ("sees_padding", slug): refused
+        ("sees_padding", slug): never
         for slug in ("mask-not-given", "no-tensor-given", "other-axes-given", "first-token-indexed")
     }
 )
