@@ -270,7 +270,7 @@ def _be_the_child(run: Run, answer: Any, problems: list[tuple], refused: list[An
         os.closerange(pipe + 1, 65536)
         limit_memory(MEMORY)
         torch.set_num_threads(1)
-        with _silent(), _refusing(refused):
+        with _silent(), refusing(refused):
             for arguments in problems:
                 line = json.dumps(attempt(run, answer, arguments)).encode() + b"\n"
                 while line:
@@ -301,7 +301,7 @@ class _TooSlow(BaseException):
 def in_this_process(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
     """The same with what a platform without a safe fork has; see the top of this module."""
     messages = []
-    with _same_torch(), _silent(), _refusing(refused), contextlib.suppress(_TooSlow), _timer():
+    with _same_torch(), _silent(), refusing(refused), contextlib.suppress(_TooSlow), _timer():
         for arguments in problems:
             messages.append(attempt(run, answer, arguments))
     return messages + [TOO_SLOW] * (len(problems) - len(messages))
@@ -382,7 +382,7 @@ _REFUSE = (lambda *_, **__: __import__("mha_lab.check.sandbox", fromlist=["refus
 
 
 @contextlib.contextmanager
-def _refusing(functions: list[Any]) -> Iterator[None]:
+def refusing(functions: list[Any]) -> Iterator[None]:
     """Under whatever name the answer has imported them, these functions raise ``Refused``."""
     found = []
     for function in functions:

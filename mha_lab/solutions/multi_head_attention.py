@@ -6,7 +6,7 @@ import torch
 
 import mha_lab
 from mha_lab.check.exercise import Exercise, Mistake, deviations
-from mha_lab.check.sandbox import _refusing
+from mha_lab.check.sandbox import refusing
 from mha_lab.check.trace import code_of
 from mha_lab.solutions import _parts as parts
 
@@ -56,7 +56,7 @@ def _call(answer, *arguments):
     own = space.get("multi_head")
     if code_of(own) is not None and code_of(own).co_filename != getattr(code_of(answer), "co_filename", ""):
         theirs.append(own)
-    with _refusing(theirs):
+    with refusing(theirs):
         return answer(*arguments)
 
 
