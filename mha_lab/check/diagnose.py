@@ -334,7 +334,7 @@ class _Case:
             return self._say(slug, self.seen(), "")
         if len(values) > 2 and all(compare.same(values[0], value) for value in values[1:]):
             says = f"Your function returns the same for all {len(values)} problems that were tried."
-            return self._say("fixed-answer", says, "Does it use its arguments?")
+            return self._say("fixed-answer", says, "Its arguments have no influence on the result.")
         if slug and not found:
             return self._say(slug, self.seen() or observe.SAYS[slug], "")
         if 0 not in self.wrong and len(self.wrong) == len(values) - 1 > 1:

@@ -92,11 +92,13 @@ def _difference(name: str, expected: Any, got: Any) -> list[str]:
     for precision in (3, 6, 9):
         one, other = _show(expected, precision), _show(got, precision)
         if one != other:
-            return [f"  expected{name}: {one}", f"  got{name}:{' ' * 6}{other}", *_place(expected, got)]
-    return _place(expected, got) or [f"  expected{name}: {compare.kind(expected)}, got: {compare.kind(got)}"]
+            return [f"  expected{name}: {one}", f"  got{name}:{' ' * 6}{other}", *_place(name, expected, got)]
+    return _place(name, expected, got) or [
+        f"  expected{name}: {compare.kind(expected)}, got: {compare.kind(got)}"
+    ]
 
 
-def _place(expected: Any, got: Any) -> list[str]:
+def _place(name: str, expected: Any, got: Any) -> list[str]:
     """The first place where two large tensors of one shape differ."""
     one, other = compare.as_array(expected), compare.as_array(got)
     if one is None or other is None or one.shape != other.shape or one.size <= 8:
@@ -108,7 +110,8 @@ def _place(expected: Any, got: Any) -> list[str]:
     shown = [
         f"{number}" if number.dtype == bool else f"{number:.6g}" for number in (one[index], other[index])
     ]
-    return [f"  first difference at index {index}: expected {shown[0]}, got {shown[1]}"]
+    where = f" in{name}" if name else ""
+    return [f"  first difference{where} at index {index}: expected {shown[0]}, got {shown[1]}"]
 
 
 def _show(value: Any, precision: int = 3) -> str:

@@ -85,7 +85,7 @@ ROWS = {
 }
 GATHERED = {
     "heads-averaged": (
-        "Your function divides the sum over the heads by their number; the output is the sum itself.",
+        "Your function divides what the heads write by the number of heads; it is to be added up.",
         STEP,
         (lambda written: written.mean(1),),
     ),

@@ -63,8 +63,8 @@ LAYOUTS = {
         (lambda w: torch.stack(w, 1).flatten(0, 1),),
     ),
     "transposed": (
-        "Your result is the transpose of what is asked for, (3 * d, d_model), as torch.nn.Linear stores it; "
-        "here the product is `x @ w`, without a transpose.",
+        "Your result is (3 * d, d_model), as torch.nn.Linear stores it. Here the product is `x @ w`, so the "
+        "transpose of it is asked for.",
         STEP,
         (lambda w: torch.cat(w, 1).mT,),
     ),

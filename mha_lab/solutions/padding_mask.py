@@ -68,6 +68,12 @@ COMPARISONS = {
         (lambda p, n: p == n, lambda p, n: p == n - 1),
     ),
     "nothing-hidden": ("Your mask hides nothing.", STEP, (lambda p, n: (p >= 0).expand(len(n), -1),)),
+    "sentence-visible-whole": (
+        "Your mask shows every position of a sentence that is not empty. In `mask[b, :length]` the slice "
+        "runs over an axis of length 1; the keys are the last axis.",
+        STEP,
+        (lambda p, n: (p >= 0) & (n > 0),),
+    ),
     "full-sentence-hidden": (
         "Your mask hides every position of a sentence without padding: a slice that begins at `-0` begins "
         "at 0, and not at the end.",

@@ -334,6 +334,20 @@ EXERCISE = Exercise(
                 lambda q, k, h: _one_length(q, k, h, width=-1),
             ),
         ),
+        "key-viewed-as-turned": Mistake(
+            "Your function views key in the turned shape (batch, num_heads, d_k, n_k): that mixes tokens and "
+            "columns. Split it as query, and then swap the last two axes.",
+            BARE,
+            tuple(
+                lambda q, k, h, turn=turn: torch.softmax(
+                    parts.split(q, h) @ turn(k, h) / math.sqrt(q.shape[-1] // h), -1
+                )
+                for turn in (
+                    lambda k, h: k.reshape(len(k), h, -1, k.shape[1]),
+                    lambda k, h: k.reshape(len(k), -1, h, k.shape[1]).transpose(1, 2),
+                )
+            ),
+        ),
         "key-not-split": Mistake(
             "Your function splits only one of query and key.",
             ROOT,

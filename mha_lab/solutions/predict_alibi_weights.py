@@ -114,6 +114,12 @@ KNOBS = {
             STEP,
             (lambda m, d: (1 - m * d).clamp(min=0),),
         ),
+        "penalty-on-the-mean": (
+            "You take the penalty from 1 / n, the weight of all keys without ALiBi, and numbers below 0 "
+            "become 0. The penalty is taken from the scores, before the softmax.",
+            STEP,
+            (lambda m, d: (1 / len(d) - m * d).clamp(min=0), lambda m, d: 1 / len(d) - m * d),
+        ),
         "hyperbola": (
             "Your weights are 1 over a number that grows by the same amount at each step; a penalty on the "
             "score makes the weight fall by a factor.",

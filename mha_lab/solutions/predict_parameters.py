@@ -111,12 +111,24 @@ BIASES = {
     "bias-of-one-number": (
         "You count one number for a bias: it has one number for each column of the output.",
         BIAS,
-        (lambda d, h: 4, lambda d, h: 1, lambda d, h: 3),
+        (
+            lambda d, h: 4,
+            lambda d, h: 1,
+            lambda d, h: 3,
+            lambda d, h: 4 * h,
+            lambda d, h: 3 * h,
+            lambda d, h: 3 * h + d,
+        ),
     ),
     "bias-for-each-head": (
         "You count d_model numbers of bias for each head: the heads share one bias of that width among them.",
         BIAS,
         (lambda d, h: 4 * d * h, lambda d, h: (3 * h + 1) * d, lambda d, h: 3 * d * h, lambda d, h: d * h),
+    ),
+    "output-bias-for-each-head": (
+        "You count the bias of the output once for each head: the layer has it once (step 4).",
+        BIAS,
+        (lambda d, h: (3 + h) * d,),
     ),
     "bias-of-one-head": (
         "You count d_k numbers for a bias: that is one head's share. The bias is d_model wide.",

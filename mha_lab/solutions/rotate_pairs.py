@@ -207,7 +207,7 @@ KNOBS = {
             _of(lambda i, d: -i / d),
         ),
         "twice-the-exponent": (
-            "Your exponent is -4i / d: with `torch.arange(0, d, 2)` the 2 is there already.",
+            "The 2 is twice in your exponent: the numbers of `torch.arange(0, d, 2)` are 2i already.",
             STEP,
             _of(lambda i, d: -4 * i / d),
         ),

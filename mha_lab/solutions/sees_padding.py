@@ -189,8 +189,9 @@ CAUSES = {
         "each input shows the leak? One is enough."
     ),
     "many-inputs-in-vain": (
-        "Your function tries {inputs} inputs, and misses leaks that show for half of all random inputs. Does "
-        "each round overwrite the verdict of the one before? Are the inputs random?"
+        "Your function tries {inputs} inputs, and misses leaks that show for half of all random inputs. "
+        "Does each round overwrite the verdict of the one before? Are the inputs random? Is one input that "
+        "shows the leak enough for True?"
     ),
     "always-false": "Your function returns False for every attention that was tried.",
 }

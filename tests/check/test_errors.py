@@ -22,7 +22,7 @@ LINES = {
     "x + x.transpose(0, 1)": "`transpose(0, 1)` swaps the first two",
     "x / x.sum(-1)": "`keepdim=True` keeps the axis",
     "x.max(-1) + 1": "take `.values`",
-    "rows - row": "`row[:, None]` has an axis of length 1 more",
+    "rows - row": "`row[:, None]` has one axis more",
     "tall.copy_(wide)": "the same sizes in opposite order",
     "x + flat": "only an axis of length 1 fits",
     "wide @ wide": "(`.mT`) they would fit",

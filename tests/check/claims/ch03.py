@@ -272,6 +272,13 @@ PER_HEAD = {
     "heads-overlap": lambda q, k, h: [weights(q, k, h, overlapping)],
     "pieces-of-num_heads": pieced,
     "queries-and-keys-swapped": lambda q, k, h: [weights(k, q, h)],
+    "key-viewed-as-turned": lambda q, k, h: [
+        softmax(split(q, h) @ t / (q.shape[-1] // h) ** 0.5)
+        for t in (
+            k.reshape(len(k), h, -1, k.shape[1]),
+            k.reshape(len(k), -1, h, k.shape[1]).swapaxes(1, 2),
+        )
+    ],
     "one-tensor-for-both": lambda q, k, h: [weights(q, q, h), weights(k, k, h)],
     "not-scaled": scaled(lambda b, n_q, n_k, h, d: 1),
     "scaled-by-d_k": scaled(lambda b, n_q, n_k, h, d: d),

@@ -453,6 +453,7 @@ PADDING = {
     "length-only": pads(lambda length, at: [at == length, at == length - 1]),
     "nothing-hidden": pads(lambda length, at: [at + 0 * length >= 0]),
     "full-sentence-hidden": pads(without_full),
+    "sentence-visible-whole": pads(lambda length, at: [(length > 0) & (at >= 0)]),
     "one-length-for-all": pads(lambda length, at: [at < 0 * length + one for one in length]),
     "two-axes-missing": shaped(lambda k: [k]),
     "one-axis-missing": shaped(lambda k: [k[:, None]]),

@@ -307,6 +307,9 @@ ALIBI = {
     "fixed-factor": row(fixed),
     "straight-line": row(straight),
     "line-cut-at-0": row(cut_line),
+    "penalty-on-the-mean": among(
+        lambda a, n, d: [x for s in (1 / n - a * d, np.maximum(1 / n - a * d, 0)) for x in (s, s / s.sum())]
+    ),
     "hyperbola": row(hyperbolic),
     "slope-as-factor": row(lambda a, n, g: factor(g, a)),
     "one-minus-slope-as-factor": row(lambda a, n, g: factor(g, 1 - a)),
