@@ -229,8 +229,9 @@ class _Case:
         strangers = [n for n, _ in outcome.reads if re.search(rf"\b{re.escape(n)}\b", where.get("part", ""))]
         if strangers:
             both = " and ".join(f"`{name}`" for name in strangers)
-            verb = "meets" if len(strangers) == 1 else "meet"
-            says = f"Here the notebook's {both} {verb} what is made from the arguments."
+            says = (
+                f"Here the notebook's {both} is used with what is made from the arguments, and does not fit."
+            )
             return self._say("uses-the-notebook", self._line(), says)
         if outcome.reads and name == "IndexError":
             says = "Is a size of the notebook used here, where the arguments have another?"

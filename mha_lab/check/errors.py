@@ -87,8 +87,8 @@ def _lost_axis(part: str, names: dict[str, str]) -> str:
     index = ", ".join([":"] * places[0] + ["None"])
     return (
         f"`{small}` has one axis fewer than `{large}`, and shapes line up from the right. "
-        f"`{small}[{index}]` has one axis more, of length 1, and lines up; in a sum or maximum, `keepdim=True` "
-        "keeps that axis."
+        f"`{small}[{index}]` has one axis more, of length 1, and lines up; in a sum or maximum, "
+        "`keepdim=True` keeps that axis."
     )
 
 

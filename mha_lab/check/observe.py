@@ -105,7 +105,7 @@ def _said(name: str, expected: Any, got: Any) -> str:
         return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
     if one.shape != other.shape:
         text = f"{name} has shape {other.shape}; {one.shape} is expected."
-        axes = _swapped(one, other)
+        axes = _turned(one, other)
         return f"{text} After a further `permute{axes}` it would be right." if axes else text
     if (one.dtype == bool) != (other.dtype == bool):
         wanted, found = ("booleans", "numbers") if one.dtype == bool else ("numbers", "booleans")
@@ -146,7 +146,7 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
         return ""
     if one.ndim == 1 and _is_weights(one) and not close(one.sum(-1), other.sum(-1)):
         return f"{name} sums to {_sums(other)}."
-    if one.ndim > 1 and (axes := _swapped(one, other)):
+    if one.ndim > 1 and (axes := _turned(one, other)):
         return f"{name} would be right after a further `permute{axes}`."
     if one.size > 2 and _reordered(one, other):
         return f"{name} holds the expected numbers, at other places."
@@ -217,6 +217,11 @@ def _sums(array: np.ndarray) -> str:
     if len(sums) == 1:
         return sums[0]
     return f"{', '.join(sums[:3])} and so on" if len(sums) > 3 else f"{', '.join(sums[:-1])} and {sums[-1]}"
+
+
+def _turned(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:
+    """``_swapped``, where the sizes leave no doubt which axis is which."""
+    return _swapped(one, other) if len(set(one.shape)) == one.ndim else None
 
 
 def _swapped(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:

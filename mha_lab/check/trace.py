@@ -113,13 +113,15 @@ def where(error: BaseException, answer: Any) -> dict[str, Any]:
     if start == end == line and left is not None and right is not None:
         part = source.encode()[left:right].decode(errors="replace")
     space: dict[str, Any] = {}
+    own_names: set[str] = set()  # of the function, also of those that have no value yet
     for outer, _, _ in steps:
         space.update(outer.f_locals)
+        own_names.update(outer.f_code.co_varnames, outer.f_code.co_cellvars)
     known = {**frame.f_globals, **space}
     names = {
         name: brief(known[name])
         for name in re.findall(_NAME, source)
-        if name in (space if name in code.co_varnames else known)
+        if name in (space if name in own_names else known)
         and isinstance(known[name], Tensor | int | float | tuple | list | type(None))
     }
     return {

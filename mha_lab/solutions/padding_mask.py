@@ -148,7 +148,7 @@ FORMS = {
 }
 WIDTHS = {
     "as-wide-as-the-longest": (
-        "Your mask is as wide as the longest sentence of the batch; max_length is not used.",
+        "Your mask is as wide as the longest sentence of the batch; the given max_length is not used.",
         STEP,
         (lambda n, longest: int(n.max()),),
     ),
