@@ -156,6 +156,8 @@ def test_no_module_of_the_package_compiles_anything():
     """``torch.compile`` needs a C++ compiler, which a learner's machine may not have."""
     for path in Path(mha_lab.__file__).parent.rglob("*.py"):
         names = {
-            node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)
+            node.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Attribute) and ast.unparse(node) != "re.compile"
         }
         assert not names & {"compile", "jit", "script", "_dynamo", "_inductor"}, path.name
