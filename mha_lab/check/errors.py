@@ -108,6 +108,11 @@ def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     if says := _turned(part, ranks):
         return says
     rows, inner, outer, columns = (int(n) for n in found.groups())
+    if re.search(r"\blinear\(", part):
+        return (
+            "`F.linear(x, w)` computes `x @ w.mT`: it turns its second argument around. `x @ w` does not; "
+            "`F.linear(x, w.mT)` is the same."
+        )
     says = (
         "A matrix product needs the last axis of the left to be as long as the second to last of the right; "
         f"here they are {inner} and {outer} long."

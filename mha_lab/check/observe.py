@@ -99,8 +99,9 @@ def _said(name: str, expected: Any, got: Any) -> str:
     if one is None or other is None:
         if one is other:
             return ""
-        said = f"Your function returns {kind(got)}" if isinstance(got, tuple) else f"{name} is {kind(got)}"
-        return f"{said}; {_wanted(expected)} expected."
+        if isinstance(got, tuple) and not isinstance(expected, tuple):
+            return f"Your function returns {kind(got)}. One is expected: {kind(expected)}."
+        return f"{name} is {kind(got)}; {_wanted(expected)} expected."
     if one.ndim == 0 and isinstance(got, tuple):
         return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
     if one.shape != other.shape:

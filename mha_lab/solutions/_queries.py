@@ -97,7 +97,7 @@ def explain(problems: list[tuple], results: list[Any]) -> tuple[str, str] | None
         return None
     arrays = [array.astype(float) for array in arrays]
     if all(_places(array) == set(chosen) for array, (_, chosen) in zip(arrays, problems, strict=True)):
-        says = "Your query is 0 everywhere except at the numbers of the asked keys, as if they were columns."
+        says = "Your query is 0 everywhere except at the asked indices, as if these counted columns."
         return (
             "places-in-place-of-keys",
             f"{says} That fits only where key j lies along axis j, as in torch.eye(3).",

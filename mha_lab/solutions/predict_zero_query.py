@@ -38,7 +38,7 @@ EXERCISE = Exercise(
             (lambda v: v.sum(0),),
         ),
         "divided-by-the-width": Mistake(
-            "You divide the sum of the values by their width d_v; there are n_k of them.",
+            "Every weight is 1 / d_v, or the sum is divided by d_v, the width of a value. There are n_k values.",
             STEP,
             (lambda v: v.sum(0) / v.shape[1],),
         ),

@@ -26,6 +26,7 @@ LINES = {
     "tall.copy_(wide)": "the same sizes in opposite order",
     "x + flat": "only an axis of length 1 fits",
     "wide @ wide": "(`.mT`) they would fit",
+    "F.linear(wide, tall)": "turns its second argument around",
     "wide @ flat": "these are 3 and 7 long",
     "torch.einsum('id,jd->ij', x, x)": "names 2 axes where the tensor has 3",
     "x.view(2, -1, 6 / 2)": "a size needs `//`",
