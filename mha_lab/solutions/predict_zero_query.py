@@ -38,7 +38,7 @@ EXERCISE = Exercise(
             (lambda v: v.sum(0),),
         ),
         "divided-by-the-width": Mistake(
-            "Every weight is 1 / d_v, or the sum is divided by d_v, the width of a value. There are n_k values.",
+            "Every weight is 1 / d_v, or the sum is divided by d_v, a value's width. There are n_k values.",
             STEP,
             (lambda v: v.sum(0) / v.shape[1],),
         ),
