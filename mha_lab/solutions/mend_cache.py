@@ -82,6 +82,18 @@ MASKS = {
         STEP,
         (lambda q, n_k, n_old: torch.ones(q.shape[-2], n_k, dtype=torch.bool),),
     ),
+    "mask-without-a-cache-only": (
+        "With kept keys your function hides nothing: where several tokens are new, the first sees those "
+        "after it.",
+        STEP,
+        (lambda q, n_k, n_old: RIGHT(q, n_k, n_old) | (n_old > 0),),
+    ),
+    "columns-of-the-mask-swapped": (
+        "In your mask the triangle of the new keys stands before the columns of the kept ones; the kept "
+        "keys come first.",
+        STEP,
+        (lambda q, n_k, n_old: RIGHT(q, n_k, n_old).roll(-n_old, dims=1),),
+    ),
     "hides-own-key": (
         "The triangle is shifted one place too little: a new token does not see its own key.",
         STEP,

@@ -74,6 +74,8 @@ CACHE = {
     "only-kept-tokens-seen": lambda see, new, old, i, j, turned, q: [
         see(j + 0 * i >= old, fill=fill, empty=e) for fill, e in EMPTY
     ],
+    "mask-without-a-cache-only": lambda see, new, old, i, j, turned, q: [see(0 * i + j < 0)] if old else [],
+    "columns-of-the-mask-swapped": lambda see, new, old, i, j, turned, q: [see((j < new) & (j > i))],
     "keys-in-another-order": lambda see, new, old, i, j, turned, q: [see(old, keys=turned[0])],
     "values-in-another-order": lambda see, new, old, i, j, turned, q: [see(old, values=turned[1])],
     "not-scaled": lambda see, new, old, i, j, turned, q: [see(old, divisor=1)],
