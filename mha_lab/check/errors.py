@@ -172,7 +172,8 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"'NoneType'",
-        "Something on this line is None: an optional argument left out, or a function without `return`.",
+        "Something on this line is None: an optional argument that is left out, a variable of the notebook, "
+        "or the result of a function without `return`.",
     ),
     (r"AttributeError: .*has no attribute '(\w+)'", _attribute),
     (

@@ -114,8 +114,8 @@ PRODUCTS = {
         (lambda q, k, d, h: 4 * (q + k) ** 2 * d,),
     ),
     "scores-of-both-with-themselves": (
-        "You count n_query * n_query and n_key * n_key scores; there is one score for each query with each "
-        "key, n_query * n_key of them.",
+        "You count scores of the queries with themselves and of the keys with themselves; there is one "
+        "score for each query with each key, n_query * n_key of them.",
         (lambda q, k, d, h: 2 * (q * q + k * k) * d, lambda q, k, d, h: 4 * (q * q + k * k) * d),
     ),
     "lengths-added": (

@@ -25,6 +25,7 @@ def _problems(draw):
     values = torch.tensor([[3.0, 7.0, -1.0, 4.0], [-2.0, 1.0, 6.0, 8.0], [5.0, 2.0, 9.0, -3.0]])
     yield torch.tensor([6.0, 0.25]), keys, values, 0.2
     yield torch.tensor([-6.0, -7.24]), keys, values, 0.2
+    yield torch.tensor([6.0, 0.25]), keys, values, 90.0  # far apart, and drawn together
 
 
 def _softmax(scores, temperature):
@@ -213,6 +214,17 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, KNOBS, pairs=False),
         **deviations(_build, {knob: {k: v for k, v in t.items() if k in OFTEN} for knob, t in KNOBS.items()}),
+        "maximum-not-divided": Mistake(
+            "The largest score that you subtract is not divided by the temperature, and the others are.",
+            TEMPERATURE,
+            (lambda q, k, v, t: (e := torch.exp(k @ q / t - (k @ q).max())) / e.sum() @ v,),
+        ),
+        "root-of-the-weights": Mistake(
+            "Your function takes the softmax first, and raises the weights to the power 1 / temperature. On "
+            "paper that is the same; in floating point a small weight is 0 before the root is taken.",
+            TEMPERATURE,
+            (lambda q, k, v, t: (p := torch.softmax(k @ q, 0) ** (1 / t)) / p.sum() @ v,),
+        ),
         "temperature-after-softmax": Mistake(
             "Your function divides by the temperature after the softmax. It must divide the scores, before "
             "the softmax.",

@@ -144,8 +144,8 @@ MISTAKES = {
         tuple(_read_as(*other, name) for other in OTHER_SIZES for name in ("reshape", "view")),
     ),
     "swapped-before-the-cut": Mistake(
-        "Your function swaps axes of x before it cuts, and the sizes in the reshape belong to the order "
-        "before.",
+        "Your function swaps axes of x before it cuts, and then reads the numbers in an order that they no "
+        "longer have.",
         BARE,
         tuple(
             _read_as(sizes, order, "reshape", swap)

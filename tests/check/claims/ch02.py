@@ -67,6 +67,17 @@ def on_columns(q, k, v, t):
     return [w * v, (w * v).sum(0), v @ w] if len(w) == v.shape[-1] else []
 
 
+def undivided(s, t):
+    e = np.exp(s / t - s.max())
+    return e / e.sum()
+
+
+def roots(q, k, v, t):
+    """In single precision, where small weights are 0."""
+    power = softmax((k @ q).astype(np.float32)) ** (1 / t)
+    return power / power.sum() @ v
+
+
 def cut_off(s, t, d):
     """Scores with a highest value, and maybe a lowest, before or after the temperature; exp may overflow."""
     limits = [(low, c) for c in [*range(1, 101), 88.7, 500, 700] for low in (-np.inf, -c)]
@@ -168,11 +179,13 @@ SOFT_LOOKUP = {
         (w @ v, w)[::s] for s in (1, -1) for row in [softmax(k @ q / t)] for w in (row, row[None])
     ],
     "one-value-only": lambda q, k, v, t: [softmax(k @ q / t)[i] * v[i] for i in (0, -1)],
+    "root-of-the-weights": lambda q, k, v, t: [roots(q, k, v, t)],
+    "maximum-not-divided": lambda q, k, v, t: [undivided((k @ q).astype(np.float32), t) @ v],
     "temperature-after-softmax": after(
         lambda s, t, d: [softmax(s) / t, softmax(s / d**0.5) / t, softmax(softmax(s) / t)]
     ),
     "multiplied-after-softmax": after(lambda s, t, d: [softmax(s) * t, softmax(s / d**0.5) * t]),
-    "power-of-the-weights": after(lambda s, t, d: [softmax(s) ** p for p in (t, 1 / t)]),
+    "power-of-the-weights": after(lambda s, t, d: [softmax(s.astype(np.float32)) ** p for p in (t, 1 / t)]),
     "temperature-as-mask": after(lambda s, t, d: [softmax(s / d**0.5), np.full(len(s), np.nan)]),
     "query-times-keys": lambda q, k, v, t: [softmax(q @ k / t) @ v] if len(q) == len(k) else [],
     "plain-mean": lambda q, k, v, t: [v.mean(0)],
