@@ -68,7 +68,8 @@ def on_columns(q, k, v, t):
 
 
 def undivided(s, t):
-    e = np.exp(s / t - s.max())
+    """In single precision, where exp of a large score is infinite, and that of a very negative one 0."""
+    e = np.exp(s / np.float32(t) - s.max())
     return e / e.sum()
 
 
