@@ -47,8 +47,8 @@ def check(answer: Any) -> Score:
     """Try ``answer`` on random problems, print a short report, and return the points.
 
     The exercise is found by the function's name. The function runs in a process of its own, for at
-    most 10 seconds (see ``mha_lab.check.sandbox``): nothing that it does, prints or changes reaches the
-    notebook, and whatever it raises ends up in the report. A stub that raises
+    most 10 seconds of computing (see ``mha_lab.check.sandbox``): nothing that it does, prints or changes
+    reaches the notebook, and whatever it raises ends up in the report. A stub that raises
     ``NotImplementedError`` earns 0 points.
 
     Args:

@@ -1,9 +1,10 @@
 """Trying a learner's function where nothing that it does can reach the notebook.
 
 On Linux (JupyterLab there, Colab, nbgrader) the function runs in a child process, forked for this one
-check. The child has a limit of time and of memory, prints into the void, and is killed with all that
-it started. What comes back is bytes, never objects, so a tensor that lies about its shape, a patched
-PyTorch or a changed seed ends with the child. No thread is started, and the kernel's main thread waits.
+check. The child has a limit of computing time and of memory, prints into the void, and is killed with
+all that it started. What comes back is bytes, never objects, so a tensor that lies about its shape, a
+patched PyTorch or a changed seed ends with the child. No thread is started, and the kernel's main thread
+waits.
 
 Elsewhere (macOS, Windows) a fork is not safe. There the function runs in this process: the state of
 PyTorch is put back, and on macOS a timer interrupts the main thread. An answer that swallows every
@@ -15,6 +16,7 @@ import builtins
 import contextlib
 import io
 import json
+import math
 import os
 import select
 import signal
@@ -33,7 +35,10 @@ from torch import Tensor
 
 from mha_lab.check import trace
 
-SECONDS = 10.0  # the first `jacrev` or `FlopCounterMode` of a process alone takes up to four
+SECONDS = (
+    10.0  # of the processor: the first `jacrev` or `FlopCounterMode` of a process alone takes up to four
+)
+PATIENCE = 3  # times as long by the clock, for an answer that waits, or on a machine with much else to do
 MEMORY = 2 * 2**30  # bytes that an answer may ask for on top of what the kernel has
 MOST_BYTES = 32 * 2**20  # of one result
 
@@ -216,7 +221,11 @@ def try_all(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) ->
 
 
 def in_a_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
-    """A message for each problem, read as soon as it is there; at the end of the time the child is killed."""
+    """A message for each problem, read as soon as it is there.
+
+    The kernel of the system ends a child that has computed for ``SECONDS``: how busy the machine is decides
+    nothing. One that waits is killed by the clock.
+    """
     reading, writing = os.pipe()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -228,7 +237,7 @@ def in_a_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any])
         _be_the_child(run, answer, problems, refused, writing)
     os.close(writing)
     received, timed_out = b"", True
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE * SECONDS
     try:
         while (left := deadline - time.monotonic()) > 0:
             if not select.select([reading], [], [], left)[0]:
@@ -247,7 +256,8 @@ def in_a_child(run: Run, answer: Any, problems: list[tuple], refused: list[Any])
                 kill(child, signal.SIGKILL)
         os.close(reading)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, 0)
+            _, status = os.waitpid(child, 0)
+            timed_out |= os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
     messages = []
     for line in received.split(b"\n")[:-1][: len(problems)]:
         try:
@@ -261,7 +271,7 @@ def _be_the_child(run: Run, answer: Any, problems: list[tuple], refused: list[An
     """Never returns."""
     try:
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGXCPU):
             signal.signal(number, signal.SIG_DFL)
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
@@ -269,6 +279,7 @@ def _be_the_child(run: Run, answer: Any, problems: list[tuple], refused: list[An
         os.closerange(3, pipe)  # the kernel's sockets and files, so that nothing can be written there
         os.closerange(pipe + 1, 65536)
         limit_memory(MEMORY)
+        limit_time(SECONDS)
         torch.set_num_threads(1)
         with _silent(), refusing(refused):
             for arguments in problems:
@@ -289,6 +300,14 @@ def limit_memory(more: int) -> None:
     limit = used + more if hard < 0 else min(used + more, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def limit_time(seconds: float) -> None:
+    """This process may compute for so many seconds, rounded up. For good."""
+    import resource
+
+    whole = math.ceil(seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
 
 
 # In this process

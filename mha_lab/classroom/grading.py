@@ -31,13 +31,13 @@ from traitlets.config import Config
 from mha_lab.check.diagnose import verdict
 from mha_lab.check.exercise import Draw, Exercise, find, names
 from mha_lab.check.report import Report, make, points
-from mha_lab.check.sandbox import read
+from mha_lab.check.sandbox import PATIENCE, SECONDS, read
 from mha_lab.classroom.isolation import IMAGE, KINDS, command, tear_down, why_not
 from mha_lab.classroom.worker import encode_problem
 
 MOST_RUNS = 6
 MOST_BYTES = 256 * 2**20  # that a submission may say
-SLACK = 6.0  # seconds without a word, on top of what a cell may take, until a worker counts as blocked
+SLACK = 15.0  # seconds without a word, on top of what a step may take, until a worker counts as blocked
 
 
 def configure(c: Config) -> None:
@@ -170,8 +170,10 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
 
     isolation = Enum(KINDS, "bubblewrap", help="the walls around a submission").tag(config=True)
     image = Unicode(IMAGE, help="the container image for podman and docker").tag(config=True)
-    cell_seconds = Float(20.0, help="a cell of a submission is stopped after this time").tag(config=True)
-    seconds = Float(180.0, help="a whole submission is stopped after this time").tag(config=True)
+    cell_seconds = Float(20.0, help="a cell of a submission is stopped when it has computed for so long").tag(
+        config=True
+    )
+    seconds = Float(180.0, help="a whole submission is stopped after this time by the clock").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
         """See the class."""
@@ -200,12 +202,12 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        begun = 0
+        begun, silence = 0, PATIENCE * max(self.cell_seconds, SECONDS) + SLACK
         try:
             with contextlib.suppress(BrokenPipeError):
                 worker.stdin.write(json.dumps(request).encode())
                 worker.stdin.close()
-            for line in _lines(worker.stdout.fileno(), end, self.cell_seconds + SLACK):
+            for line in _lines(worker.stdout.fileno(), end, silence):
                 if line.get("end"):
                     return None
                 i = line.get("step")

@@ -224,7 +224,8 @@ def test_a_child_stands_even_this(function, slug):
 @linux
 @pytest.mark.parametrize("function", [swallows, lambda x, h: time.sleep(60), lambda x, h: sum(range(10**12))])
 def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypatch, function):
-    monkeypatch.setattr(sandbox, "SECONDS", 2.0)
+    monkeypatch.setattr(sandbox, "SECONDS", 1.0)
+    monkeypatch.setattr(sandbox, "PATIENCE", 2)
     before = state()
     start = time.monotonic()
     score = check(answer(function))
@@ -233,6 +234,19 @@ def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypat
     assert state() == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+@linux
+def test_the_processors_time_counts_and_not_the_clock(monkeypatch):
+    monkeypatch.setattr(sandbox, "SECONDS", 1.0)
+
+    def waits(x, h):
+        time.sleep(0.4)  # on each problem
+        return right(x, h)
+
+    start = time.monotonic()
+    assert check(answer(waits)).passed
+    assert time.monotonic() - start > 1
 
 
 def test_without_a_child_a_timer_stops_it(monkeypatch):

@@ -354,7 +354,8 @@ def test_the_limits_that_security_names_are_those_of_the_code():
     from mha_lab.classroom import grading, isolation, worker
 
     page = " ".join(text("SECURITY.md").split())
-    assert f"after {sandbox.SECONDS:g} seconds" in page
+    assert f"after {sandbox.SECONDS:g} seconds of computing" in page
+    assert f"or {sandbox.PATIENCE * sandbox.SECONDS:g} by the clock" in page
     assert f"{sandbox.MEMORY >> 30} GB more" in page
     assert f"{grading.GradeApart.cell_seconds.default_value:g} seconds a cell" in page
     assert f"{grading.GradeApart.seconds.default_value / 60:g} minutes in all" in page
