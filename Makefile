@@ -120,6 +120,10 @@ COURSE ?= course
 classroom: setup ## a course for nbgrader in COURSE=course: each chapter an assignment, ready to hand out
 	@$(PY) -m tools.classroom layout "$(COURSE)"
 
+.PHONY: collect
+collect: setup ## take what was submitted of CHAPTER=03_splitting_heads through nbgrader's exchange into COURSE=course
+	@$(PY) -m tools.classroom collect "$(COURSE)" "$(CHAPTER)"
+
 .PHONY: grade
 grade: setup ## autograde CHAPTER=03_splitting_heads in COURSE=course: points, feedback, grades.csv
 	@$(PY) -m tools.classroom grade "$(COURSE)" "$(CHAPTER)"

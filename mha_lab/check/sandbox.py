@@ -291,15 +291,20 @@ def _be_the_child(run: Run, answer: Any, problems: list[tuple], refused: list[An
 
 
 def limit_memory(more: int) -> None:
-    """This process and those that it starts may take ``more`` bytes on top of what it has. For good."""
+    """This process and those that it starts may take ``more`` bytes on top of what it has. For good.
+
+    Where the system does not say how much it has, the limit that it was started with stands.
+    """
     import resource
 
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not Path("/proc/self/statm").exists():
+        return
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     used = pages * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = used + more if hard < 0 else min(used + more, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def limit_time(seconds: float) -> None:

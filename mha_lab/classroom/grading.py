@@ -11,8 +11,6 @@ import os
 import re
 import secrets
 import select
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -28,15 +26,17 @@ from nbgrader.api import Gradebook
 from traitlets import Enum, Float, Unicode
 from traitlets.config import Config
 
-from mha_lab.check.diagnose import verdict
+from mha_lab.check.diagnose import Finding, verdict
 from mha_lab.check.exercise import Draw, Exercise, find, names
 from mha_lab.check.report import Report, make, points
 from mha_lab.check.sandbox import PATIENCE, SECONDS, read
-from mha_lab.classroom.isolation import IMAGE, KINDS, command, tear_down, why_not
-from mha_lab.classroom.worker import encode_problem
+from mha_lab.classroom.isolation import IMAGE, KINDS, Worker, why_not
+from mha_lab.classroom.worker import MOST_OUTPUTS, MOST_PICTURE, MOST_TEXT, MOST_TRIES, encode_problem
 
 MOST_RUNS = 6
-MOST_BYTES = 256 * 2**20  # that a submission may say
+MOST_BYTES = 32 * 2**20  # that a submission may say
+BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
+KEPT = "kernelspec", "language_info"  # of a notebook's metadata; some of the rest runs when it is opened
 SLACK = 15.0  # seconds without a word, on top of what a step may take, until a worker counts as blocked
 
 
@@ -74,9 +74,10 @@ def configure(c: Config) -> None:
 class OwnCells(nbgrader.NbGraderPreprocessor):
     """Takes the learner's code from a submission, and everything that decides points from the gradebook.
 
-    Points, check cells, ids and locks of the submission are dropped, not compared: whatever a learner
-    deleted, copied or edited, the result has each graded cell once, as it was handed out. A
-    learner's own texts are shown as typed: Markdown may hold what a browser runs, and a teacher opens it.
+    Points, checks, ids and locks of the submission are dropped, not compared. Whatever a learner split,
+    merged, copied, moved or deleted: each check is there once, as it was handed out, and all their code
+    is kept. A learner's own texts are shown as typed: Markdown may hold what a browser runs, and a
+    teacher opens it.
     """
 
     def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
@@ -84,37 +85,55 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
         about = resources["nbgrader"]
         with Gradebook(about["db_url"]) as gradebook:
             notebook = gradebook.find_notebook(about["notebook"], about["assignment"])
-            graded = {cell.name: cell.max_score for cell in notebook.grade_cells}
+            points = {cell.name: cell.max_score for cell in (*notebook.grade_cells, *notebook.task_cells)}
             answered = {cell.name for cell in notebook.solution_cells}
-            left = {cell.name: _handed_out(cell, graded, answered) for cell in notebook.source_cells}
-        known = set(left)
-        texts = self._texts(about["assignment"], about["notebook"])
+            tasks = {cell.name for cell in notebook.task_cells}
+            left = {c.name: _handed_out(c, points, answered, tasks) for c in notebook.source_cells}
+        types = {name: cell.cell_type for name, cell in left.items()}
+        source = self._source(about["assignment"], about["notebook"])
+        texts = {cell.source for cell in source.cells if cell.cell_type == "markdown"}
+        code = {cell.source for cell in source.cells if cell.cell_type == "code"}
         cells: list[NotebookNode] = []
         for cell in nb.cells:
             mark = cell.metadata.get("nbgrader", {})
             name = mark.get("grade_id") if isinstance(mark, dict) else None
-            cell.metadata = from_dict({})
-            if cell.cell_type != "code" and cell.source not in texts:
-                cell = new_markdown_cell(_as_typed(cell.source))
-            if not isinstance(name, str) or name not in known:
-                cells.append(cell)  # a text, or a cell of the learner's own
-            elif name in answered and name in left and cell.cell_type == left[name].cell_type:
-                cells.append(left.pop(name))
-                cells[-1].source = cell.source
-                cells += [left.pop(check)] if (check := f"check-{name}") in left else []
-        # What the learner deleted: first the answers, as they were handed out, then their checks.
-        nb.cells = cells + sorted(left.values(), key=lambda cell: cell.metadata.nbgrader.grade)
+            name = name if isinstance(name, str) and name in types else None
+            kind = "code" if cell.source in code else types.get(name, cell.cell_type)
+            theirs = _plain(cell, kind, texts)
+            if name is None:
+                cells.append(theirs)
+            elif name not in answered:  # a check or a task: the text is ours; what they wrote over it is code
+                if cell.source != _source_of(left.get(name)) and kind == "code":
+                    cells.append(theirs)
+                cells += [left.pop(name)] if name in left else []
+            else:
+                if name in left:  # else a copy, or the other half of one that was split
+                    theirs.metadata = left.pop(name).metadata
+                cells.append(theirs)
+        nb.cells = cells + [cell for name, cell in left.items() if name not in answered or name in points]
+        nb.metadata = from_dict({k: v for k, v in source.metadata.items() if k in KEPT})
         nb.nbformat_minor = 5  # Colab saves an older one, without ids
         for i, cell in enumerate(nb.cells):
             cell.id = f"cell-{i}"
         return nb, resources
 
-    def _texts(self, assignment: str, notebook: str) -> set[str]:
-        """The texts that were handed out."""
+    def _source(self, assignment: str, notebook: str) -> NotebookNode:
+        """The chapter that was handed out."""
         folders = self.parent.parent.coursedir  # of the exporter's converter
         folder = Path(folders.format_path(folders.source_directory, ".", assignment))
-        cells = nbformat.read(folder / f"{notebook}.ipynb", as_version=4).cells
-        return {cell.source for cell in cells if cell.cell_type == "markdown"}
+        return nbformat.read(folder / f"{notebook}.ipynb", as_version=4)
+
+
+def _plain(cell: NotebookNode, kind: str, texts: set[str]) -> NotebookNode:
+    """A learner's cell with nothing but its text."""
+    if kind == "code":
+        return new_code_cell(cell.source)
+    return new_markdown_cell(cell.source if cell.source in texts else _as_typed(cell.source))
+
+
+def _source_of(cell: NotebookNode | None) -> str | None:
+    """A cell's text, if there is a cell."""
+    return None if cell is None else cell.source
 
 
 def _as_typed(text: str) -> str:
@@ -123,49 +142,73 @@ def _as_typed(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
-def _handed_out(cell: Any, graded: dict[str, float], answered: set[str]) -> NotebookNode:
+def _handed_out(cell: Any, points: dict[str, float], answered: set[str], tasks: set[str]) -> NotebookNode:
     """A marked cell as the gradebook knows it."""
     mark = {
         "schema_version": 3,
         "grade_id": cell.name,
-        "grade": cell.name in graded,
+        "grade": cell.name in points and cell.name not in tasks,
         "solution": cell.name in answered,
         "locked": cell.locked,
-        "task": False,
+        "task": cell.name in tasks,
     }
-    if cell.name in graded:
-        mark["points"] = graded[cell.name]
+    if cell.name in points:
+        mark["points"] = points[cell.name]
     new_cell = new_code_cell if cell.cell_type == "code" else new_markdown_cell
     return new_cell(cell.source, metadata={"nbgrader": mark})
 
 
 @dataclass
 class Step:
-    """A code cell: something to run, or an exercise to check on fresh problems.
-
-    ``said`` is what the worker said of it; ``None`` where it never got there.
-    """
+    """A code cell to run. ``said`` is what it printed; ``None`` where the worker never got there."""
 
     cell: NotebookNode
-    exercise: Exercise | None = None
-    problems: list[tuple] = field(default_factory=list)
     said: Any = None
     left_out: bool = False
 
-    def request(self) -> dict:
-        """For the worker."""
-        if self.left_out:
-            return {"run": ""}
-        if self.exercise is None:
-            return {"run": self.cell.source}
-        return {"check": self.exercise.name, "problems": [encode_problem(p) for p in self.problems]}
+    def request(self, skip: list[str]) -> dict:
+        """For the worker; it does not try again what the step defines under the names in ``skip``."""
+        return {"run": "" if self.left_out else self.cell.source, "skip": skip}
+
+
+@dataclass
+class Check:
+    """A check: its cell, its problems, and what became of each function of that name in the submission.
+
+    ``tried`` has the step that defined it, and the worker's messages; ``None`` if it ended the worker.
+    """
+
+    cell: NotebookNode
+    exercise: Exercise
+    problems: list[tuple]
+    tried: dict[int, Any] = field(default_factory=dict)
+
+    def judge(self) -> tuple[Report, int | float]:
+        """One right definition earns the points; else the report is about the last that is no stub."""
+        found = [self._verdict(messages) for messages in self.tried.values() if messages is not None]
+        passed = [finding for finding in found if finding is not None and finding.slug is None]
+        if passed:
+            return make(self.exercise, passed[-1]), self.exercise.points
+        nothing = f"{self.exercise.name}: {{}}, 0 of {points(self.exercise.points)}"
+        if None in self.tried.values():
+            return Report(nothing.format("your function ended or blocked Python")), 0
+        if not self.tried:
+            return Report(nothing.format(f"there is no function {self.exercise.name}")), 0
+        attempts = [finding for finding in found if finding is not None]
+        return make(self.exercise, attempts[-1] if attempts else None), 0
+
+    def _verdict(self, messages: Any) -> Finding | None:
+        messages = messages if isinstance(messages, list) else []
+        messages = (messages + [None] * len(self.problems))[: len(self.problems)]
+        return verdict(self.exercise, self.problems, [read(message) for message in messages])
 
 
 class GradeApart(nbgrader.NbGraderPreprocessor):
     """In the place of nbgrader's ``Execute``: runs the submission inside walls, decides outside of them.
 
-    A cell that kills the worker, or that cannot be stopped, is left out and the rest is run once more,
-    so it costs its learner nothing but that cell.
+    An exercise is tried whenever a cell has defined its function, wherever that cell stands. What kills
+    the worker, or cannot be stopped, is left out and the rest is run once more, so it costs its learner
+    nothing but that.
     """
 
     isolation = Enum(KINDS, "bubblewrap", help="the walls around a submission").tag(config=True)
@@ -179,50 +222,65 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
         """See the class."""
         if missing := why_not(self.isolation, self.image):
             raise RuntimeError(f"nothing was graded, for want of isolation: {missing}. See docs/teaching.md")
-        steps = [_step(cell) for cell in nb.cells if cell.cell_type == "code"]
-        steps = [step for step in steps if step is not None]
+        steps: list[Step] = []
+        checks: dict[str, Check] = {}
+        for cell in nb.cells:
+            if cell.cell_type != "code":
+                continue
+            cell.outputs, cell.execution_count = [], None
+            mark = cell.metadata.get("nbgrader", {})
+            if not mark.get("grade") or mark.get("solution"):
+                steps.append(Step(cell))
+            elif (name := mark["grade_id"].removeprefix("check-")) in names():
+                exercise = replace(find(name), points=mark["points"])  # what the teacher made it worth
+                checks[name] = Check(cell, exercise, list(exercise.problems(Draw())))
+            else:
+                cell.outputs = [_not_graded()]
         end = time.monotonic() + self.seconds
         for _ in range(MOST_RUNS):
-            lost = self._run(steps, end)
-            if lost is None or time.monotonic() >= end:
+            if self._run(steps, checks, end) or time.monotonic() >= end:
                 break
-            steps[lost].left_out = True
         for step in steps:
-            _write(step)
+            step.cell.outputs = _outputs(step)
+        for check in checks.values():
+            check.cell.outputs = _verdict(*check.judge(), time.monotonic() >= end)
         return nb, resources
 
-    def _run(self, steps: list[Step], end: float) -> int | None:
-        """Run all steps; the number of the one that the worker did not survive, if any."""
-        request = {"steps": [step.request() for step in steps], "seconds": self.cell_seconds}
-        name = f"mha-lab-{secrets.token_hex(8)}"
-        worker = subprocess.Popen(
-            command(self.isolation, self.image, name),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        begun, silence = 0, PATIENCE * max(self.cell_seconds, SECONDS) + SLACK
-        try:
+    def _run(self, steps: list[Step], checks: dict[str, Check], end: float) -> bool:
+        """Run all steps; ``False`` if the worker did not survive one, which is left out the next time."""
+        request = {
+            "steps": [step.request(_tried_at(i, checks)) for i, step in enumerate(steps)],
+            "exercises": {
+                name: [encode_problem(p) for p in check.problems] for name, check in checks.items()
+            },
+            "seconds": self.cell_seconds,
+        }
+        silence = PATIENCE * max(self.cell_seconds, SECONDS) + SLACK
+        i, name = 0, None  # what the worker is busy with
+        with Worker(self.isolation, self.image, f"mha-lab-{secrets.token_hex(8)}") as worker:
             with contextlib.suppress(BrokenPipeError):
-                worker.stdin.write(json.dumps(request).encode())
-                worker.stdin.close()
-            for line in _lines(worker.stdout.fileno(), end, silence):
+                worker.process.stdin.write(json.dumps(request).encode())
+                worker.process.stdin.close()
+            for line in _lines(worker.process.stdout.fileno(), end, silence):
                 if line.get("end"):
-                    return None
-                i = line.get("step")
-                if type(i) is not int or not begun <= i < len(steps):
+                    return True
+                step, trying, tried = line.get("step"), line.get("trying"), line.get("tried")
+                if type(step) is not int or not 0 <= step < len(steps):
                     break  # not our worker's words
-                begun = i
-                if not steps[i].left_out and steps[i].said is None:
-                    steps[i].said = line.get("outputs" if steps[i].exercise is None else "messages")
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(worker.pid, signal.SIGKILL)
-            worker.wait()
-            worker.stdout.close()
-            tear_down(self.isolation, name)
-        return begun if steps else None
+                i, name = step, trying if isinstance(trying, str) else None
+                if "outputs" in line and steps[i].said is None:
+                    steps[i].said = line["outputs"]
+                if isinstance(tried, str) and tried in checks and len(checks[tried].tried) < MOST_TRIES:
+                    checks[tried].tried[i] = line.get("messages") or []
+        if name in checks:
+            checks[name].tried[i] = None
+        elif steps:
+            steps[i].left_out = True
+        return not steps
+
+
+def _tried_at(i: int, checks: dict[str, Check]) -> list[str]:
+    return [name for name, check in checks.items() if i in check.tried]
 
 
 def _lines(pipe: int, end: float, silence: float) -> Iterator[dict]:
@@ -251,67 +309,47 @@ def _lines(pipe: int, end: float, silence: float) -> Iterator[dict]:
             yield said
 
 
-def _step(cell: NotebookNode) -> Step | None:
-    """What to do with a code cell; its old outputs go."""
-    cell.outputs, cell.execution_count = [], None
-    mark = cell.metadata.get("nbgrader", {})
-    if not mark.get("grade") or mark.get("solution"):
-        return Step(cell)
-    name = mark["grade_id"].removeprefix("check-")
-    if name not in names():
-        why = "GradeApart grades the exercises of mha_lab only; give these points by hand"
-        cell.outputs = [new_output("error", ename="NotGraded", evalue=why, traceback=[f"NotGraded: {why}"])]
-        return None
-    exercise = replace(find(name), points=mark["points"])  # what the teacher made it worth
-    return Step(cell, exercise, list(exercise.problems(Draw())))
+def _not_graded() -> NotebookNode:
+    why = "GradeApart grades the exercises of mha_lab only; give these points by hand"
+    return new_output("error", ename="NotGraded", evalue=why, traceback=[f"NotGraded: {why}"])
 
 
-def _write(step: Step) -> None:
-    """The cell's outputs, and for an exercise the points, from what was said of it."""
-    if step.exercise is None:
-        step.cell.outputs = _outputs(step.said)
-        if step.left_out or step.said is None:
-            text = "This cell ended or blocked Python, and was left out.\n"
-            text = text if step.left_out else "The time was over before this cell.\n"
-            step.cell.outputs.append(new_output("stream", name="stdout", text=text))
-        return
-    report, earned = _judge(step)
-    page = report._repr_html_().replace(
-        f'href="{step.exercise.chapter}.ipynb#', 'href="#'
-    )  # feedback is one page
-    data = {"text/plain": str(report), "text/html": page}
-    step.cell.outputs = [
-        new_output("display_data", data=data),
-        new_output("execute_result", data={"text/plain": repr(float(earned))}, execution_count=1),
-    ]
+def _verdict(report: Report, earned: int | float, too_late: bool) -> list[NotebookNode]:
+    """The outputs of a check: the report, and the points as nbgrader reads them."""
+    text, page = str(report), report._repr_html_()
+    page = re.sub(r'href="\d\d_\w+\.ipynb#', 'href="#', page)  # feedback is one page
+    data = {"text/plain": _clean(text), "text/html": _clean(page)}
+    outputs = [new_output("display_data", data=data)]
+    if too_late and not earned:
+        outputs.append(new_output("stream", name="stdout", text="The time for this submission was over.\n"))
+    number = {"text/plain": repr(float(earned))}
+    return [*outputs, new_output("execute_result", data=number, execution_count=1)]
 
 
-def _judge(step: Step) -> tuple[Report, int | float]:
-    exercise, said = step.exercise, step.said
-    nothing = f"{exercise.name}: {{}}, 0 of {points(exercise.points)}"
-    if step.left_out:
-        return Report(nothing.format("your function ended or blocked Python")), 0
-    if not isinstance(said, list):
-        return Report(nothing.format("the time was over before this check")), 0
-    if not said:
-        return Report(nothing.format(f"there is no function {exercise.name}")), 0
-    said = (said + [None] * len(step.problems))[: len(step.problems)]
-    finding = verdict(exercise, step.problems, [read(message) for message in said])
-    passed = finding is not None and finding.slug is None
-    return make(exercise, finding), exercise.points if passed else 0
-
-
-def _outputs(said: Any) -> list[NotebookNode]:
-    """The outputs that a worker claims, as far as they are text or a picture."""
+def _outputs(step: Step) -> list[NotebookNode]:
+    """The outputs that a worker claims, as far as they are text or a picture of a sensible size."""
     outputs = []
-    for output in said if isinstance(said, list) else []:
+    for output in step.said[:MOST_OUTPUTS] if isinstance(step.said, list) else []:
         if not isinstance(output, dict):
             continue
         if isinstance(text := output.get("stream"), str):
-            outputs.append(new_output("stream", name="stdout", text=text))
+            outputs.append(new_output("stream", name="stdout", text=_clean(text[:MOST_TEXT])))
         shown = output.get("display")
         if isinstance(shown, dict):
-            data = {kind: shown[kind] for kind in ("text/plain", "image/png") if type(shown.get(kind)) is str}
-            if re.fullmatch(r"[A-Za-z0-9+/=\s]*", data.get("image/png", "")):
-                outputs.append(new_output("display_data", data=data))
+            data = {}
+            if isinstance(text := shown.get("text/plain"), str):
+                data["text/plain"] = _clean(text[:MOST_TEXT])
+            picture = shown.get("image/png")
+            if isinstance(picture, str) and len(picture) <= MOST_PICTURE and BASE64.fullmatch(picture):
+                data["image/png"] = picture
+            outputs.append(new_output("display_data", data=data))
+    if step.left_out or step.said is None:
+        text = "This cell ended or blocked Python, and was left out.\n"
+        text = text if step.left_out else "The time was over before this cell.\n"
+        outputs.append(new_output("stream", name="stdout", text=text))
     return outputs
+
+
+def _clean(text: str) -> str:
+    """Without halves of surrogate pairs, which cannot be written to a file."""
+    return text.encode("utf-8", "replace").decode()

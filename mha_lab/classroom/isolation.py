@@ -5,10 +5,17 @@
 notebooks that you wrote yourself.
 """
 
+import json
+import os
+import platform
+import select
 import shutil
+import signal
 import site
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +24,10 @@ import mha_lab
 KINDS = ("bubblewrap", "podman", "docker", "none")
 IMAGE = "mha-lab-grader"
 WORKER = ["-m", "mha_lab.classroom.worker"]
-# What a Python process needs from the machine, and nothing of anybody's home.
+MEMORY = 4 * 2**30  # bytes that a process may take on top of what it starts with
+NOBODY = 65534
+# What a Python process needs from the machine, and nothing of anybody's home. There is no /proc: it would
+# show the machine's settings, the paths of the host and the environment of bubblewrap.
 SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 ENVIRONMENT = {
     "HOME": "/tmp",
@@ -47,39 +57,154 @@ def command(kind: str, image: str = IMAGE, name: str = "mha-lab") -> list[str]:
 
 
 def _bubblewrap() -> list[str]:
-    walls = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
-    walls += ["--uid", "65534", "--gid", "65534", "--hostname", "grader", "--cap-drop", "ALL"]
-    walls += ["--proc", "/proc", "--dev", "/dev", "--size", str(256 * 2**20), "--tmpfs", "/tmp"]
-    for path in SYSTEM:
-        walls += ["--ro-bind-try", path, path]
-    for path in _python_folders():
-        walls += ["--ro-bind", str(path), str(path)]
-    for name, value in (ENVIRONMENT | {"PYTHONPATH": str(Path(mha_lab.__file__).parents[1])}).items():
-        walls += ["--setenv", name, value]
-    return [*walls, "--chdir", "/tmp", sys.executable, *WORKER]
+    places = _places()
+    inside = {Path(path): path for path in SYSTEM if Path(path).exists()}
+    walls = ["bwrap", "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--clearenv"]
+    if _version() >= (0, 8):
+        walls += ["--disable-userns"]
+    walls += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "grader", "--cap-drop", "ALL"]
+    walls += ["--dev", "/dev", "--size", str(256 * 2**20), "--tmpfs", "/tmp"]
+    before: list[str] = []
+    if os.geteuid() == 0:
+        # Root of these namespaces would be root of the machine. So root lays the folders out where
+        # everybody can read them, and then the walls are made by a user without rights.
+        before = ["bwrap", "--unshare-pid", "--die-with-parent", "--proc", "/proc", "--dev", "/dev"]
+        before += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--tmpfs", "/tmp"]
+        for folder in ("/etc", "/package", "/packages"):
+            before += ["--perms", "0755", "--dir", folder]
+        before += _bind(inside | places)
+        before += ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
+        places = {Path(place): place for place in places.values()}
+    walls += [*_bind(inside | places), "--remount-ro", "/dev", "--remount-ro", "/"]
+    variables = ENVIRONMENT | {"LD_LIBRARY_PATH": "/python/lib", "PYTHONPATH": _python_path()}
+    for variable, value in variables.items():
+        walls += ["--setenv", variable, value]
+    return [*before, *walls, "--chdir", "/tmp", _inside(Path(sys.executable).resolve()), *WORKER]
 
 
-def _python_folders() -> list[Path]:
-    """This Python, its packages and ``mha_lab``, but not the folder that ``mha_lab`` lies in."""
-    found = {Path(sys.prefix), Path(sys.base_prefix), *map(Path, site.getsitepackages())}
-    found.add(Path(mha_lab.__file__).parent)
-    return sorted(path for path in found if path.exists() and Path("/usr") not in (path, *path.parents))
+def _bind(places: dict[Path, str]) -> list[str]:
+    return [word for path, place in places.items() for word in ("--ro-bind", str(path), place)]
 
 
-def tear_down(kind: str, name: str) -> None:
-    """End what may still run: a container outlives the command that started it, the other walls do not."""
-    if kind in ("podman", "docker"):
-        subprocess.run([kind, "rm", "--force", name], capture_output=True, timeout=60, check=False)
+def _places() -> dict[Path, str]:
+    """This Python, its packages and ``mha_lab``, and where they lie inside: no path of the host is told."""
+    folders = {Path(sys.base_prefix).resolve(): "/python"}
+    for i, path in enumerate(map(Path, site.getsitepackages())):
+        folders[path.resolve()] = f"/packages/{i}"
+    folders[Path(mha_lab.__file__).resolve().parent] = "/package/mha_lab"
+    kept: dict[Path, str] = {}
+    for path, place in folders.items():
+        if path.exists() and not any(path.is_relative_to(other) for other in (Path("/usr"), *kept)):
+            kept[path] = place
+    return kept
+
+
+def _inside(path: Path) -> str:
+    """Where a file of the host lies inside."""
+    for folder, place in _places().items():
+        if path.is_relative_to(folder):
+            return str(place / path.relative_to(folder))
+    return str(path)
+
+
+def _python_path() -> str:
+    folders = [Path(mha_lab.__file__).resolve().parent, *(Path(p).resolve() for p in site.getsitepackages())]
+    package, *packages = map(_inside, folders)
+    return os.pathsep.join([str(Path(package).parent), *packages])
+
+
+@cache
+def _version() -> tuple[int, ...]:
+    said = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=False).stdout
+    return tuple(int(part) for part in said.split()[-1].split(".") if part.isdigit()) if said else (0,)
 
 
 def _container(engine: str, image: str, name: str) -> list[str]:
     walls = [engine, "run", "--rm", "--interactive", f"--name={name}", "--network=none", "--read-only"]
     walls += ["--tmpfs=/tmp:size=256m", "--memory=6g", "--cpus=1", "--pids-limit=256"]
-    walls += ["--user=65534:65534", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    walls += [f"--user={NOBODY}:{NOBODY}", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     for variable, value in ENVIRONMENT.items():
         if variable != "PATH":
             walls += ["--env", f"{variable}={value}"]
     return [*walls, image, "python", *WORKER]
+
+
+class Worker:
+    """A worker inside the walls, with pipes to speak with it; ``with`` ends it and all that it started."""
+
+    def __init__(
+        self, kind: str, image: str = IMAGE, name: str = "mha-lab", stderr: int = subprocess.DEVNULL
+    ) -> None:
+        self._kind, self._name = kind, name
+        self._first: int | None = None
+        walled = kind == "bubblewrap"
+        program, *rest = command(kind, image, name)
+        reading, writing = os.pipe()
+        self.process = subprocess.Popen(
+            [program, *(["--info-fd", str(writing)] if walled else []), *rest],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={"PATH": os.environ.get("PATH", os.defpath)},  # nothing else of the teacher's
+            pass_fds=[writing] if walled else [],
+            start_new_session=True,
+            preexec_fn=_preparation() if walled else None,
+        )
+        os.close(writing)
+        if walled:
+            self._first = _first_process(reading)
+        os.close(reading)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._first is not None:  # the first process of the namespace: all others end with it
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            os.close(self._first)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        if self._kind in ("podman", "docker"):  # a container outlives the command that started it
+            rm = [self._kind, "rm", "--force", self._name]
+            subprocess.run(rm, capture_output=True, timeout=60, check=False)
+
+
+def _first_process(pipe: int) -> int | None:
+    """A handle of the process that bubblewrap reports.
+
+    It is told to end with the one that started it, but something inside may have taken that back.
+    """
+    said = b""
+    while b"}" not in said and select.select([pipe], [], [], 30)[0] and (some := os.read(pipe, 4096)):
+        said += some
+    with suppress(ValueError, KeyError, OSError):
+        return os.pidfd_open(json.loads(said)["child-pid"])
+    return None
+
+
+def _preparation() -> Callable[[], None]:
+    """What happens between fork and exec: a limit of memory, and a keyring that is not the teacher's."""
+    import ctypes
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])  # of a process that has loaded PyTorch
+    most = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
+    libc = ctypes.CDLL(None)
+    keyctl = {"x86_64": 250, "aarch64": 219}.get(platform.machine())
+
+    def prepare() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if keyctl:
+            libc.syscall(keyctl, 1, None)  # KEYCTL_JOIN_SESSION_KEYRING, a new one without a name
+
+    return prepare
 
 
 @cache
@@ -87,17 +212,15 @@ def why_not(kind: str, image: str = IMAGE) -> str:
     """Empty if these walls stand here, else one line that says what is missing."""
     if kind == "none":
         return ""
-    program = command(kind, image)[0]
+    program = "bwrap" if kind == "bubblewrap" else kind
     if not shutil.which(program):
         return f"{program} is not installed (on Debian and Ubuntu: apt install {kind})"
-    tried = subprocess.run(
-        command(kind, image),
-        input='{"steps": [], "seconds": 1}',
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if tried.returncode == 0:
+    with Worker(kind, image, stderr=subprocess.PIPE) as worker:
+        try:
+            said, error = worker.process.communicate(b'{"steps": [], "exercises": {}, "seconds": 1}', 120)
+        except subprocess.TimeoutExpired:
+            return f"{program} does not run here: it does not answer"
+    if worker.process.returncode == 0 and b'"end"' in said:
         return ""
-    return f"{program} does not run here: {tried.stderr.strip()[-300:] or 'it says nothing'}"
+    words = error.decode(errors="replace").strip()[-300:]
+    return f"{program} does not run here: {words or 'it says nothing'}"

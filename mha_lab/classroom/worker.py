@@ -1,10 +1,10 @@
 """Inside the walls: runs a submission's cells and tries its functions. Nothing said here is trusted.
 
-It reads one JSON object from standard input, ``{"steps": [...], "seconds": s}``, and writes JSON lines to
-standard output. A step is ``{"run": source}`` or ``{"check": exercise, "problems": [...]}``; a line is
-``{"step": i}`` when step ``i`` begins, then ``{"step": i, "outputs": [...]}`` or
-``{"step": i, "messages": [...]}``; the last line is ``{"end": true}``. What is expected of an answer is
-not in here.
+It reads one JSON object from standard input: ``{"steps": [...], "exercises": {name: problems},
+"seconds": s}``, where a step is ``{"run": source, "skip": [names]}``. It writes JSON lines to standard
+output: ``{"step": i}`` when step ``i`` begins, ``{"step": i, "outputs": [...]}``, and for each exercise that
+the step has defined ``{"step": i, "trying": name}`` and ``{"step": i, "tried": name, "messages": [...]}``;
+the last line is ``{"end": true}``. What is expected of an answer is not in here.
 """
 
 import contextlib
@@ -12,19 +12,22 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mha_lab.check.diagnose import copies
 from mha_lab.check.exercise import find
 from mha_lab.check.sandbox import PATIENCE, Plain, decode, encode, in_a_child, limit_memory
+from mha_lab.classroom.isolation import MEMORY
 
-MEMORY = 4 * 2**30  # bytes that a process may take on top of what it starts with
+MOST_TRIES = 8  # definitions of one function
 MOST_TEXT = 20_000  # characters of one output
 MOST_PICTURE = 2_000_000
+MOST_OUTPUTS = 20  # of one cell
 
 
 def encode_problem(arguments: tuple) -> list:
@@ -117,21 +120,50 @@ def _run(shell: Any, source: str, seconds: float) -> list[dict]:
     outputs = []
     if text := (captured.stdout + captured.stderr)[:MOST_TEXT]:
         outputs.append({"stream": text})
-    for output in captured.outputs:
+    for output in captured.outputs[:MOST_OUTPUTS]:
         kept = {kind: output.data[kind] for kind in ("text/plain", "image/png") if kind in output.data}
         if all(isinstance(value, str) and len(value) < MOST_PICTURE for value in kept.values()):
             outputs.append({"display": kept})
     return outputs
 
 
-def _try(shell: Any, name: str, problems: list) -> list:
-    """A message for each problem; an empty list where there is no such function."""
-    answer = shell.user_ns.get(name)
-    if not callable(answer):
-        return []
-    exercise = find(name)
-    arguments = [decode_problem(problem) for problem in problems]
-    return in_a_child(exercise.apply, answer, arguments, exercise.refused())
+class _Tries:
+    """What the cells defined under an exercise's name, each tried as soon as it is there.
+
+    One that misses a name is tried once more at the end: its cell may stand above the one that it needs.
+    """
+
+    def __init__(self, shell: Any, exercises: dict[str, list], say: Callable[..., None]) -> None:
+        self._shell, self._say = shell, say
+        self._exercises = exercises
+        self._found: dict[str, list] = {name: [] for name in exercises}
+        self._again: dict[tuple[int, str], Any] = {}
+
+    def after(self, step: int, skip: list[str]) -> None:
+        """Tries what this step has defined."""
+        for name, found in self._found.items():
+            answer = self._shell.user_ns.get(name)
+            if callable(answer) and not any(answer is one for one in found) and len(found) < MOST_TRIES:
+                found.append(answer)
+                if name not in skip and _lacks_a_name(self._try(step, name, answer)):
+                    self._again[step, name] = answer
+
+    def at_the_end(self) -> None:
+        """Tries those once more that missed a name."""
+        for (step, name), answer in self._again.items():
+            self._try(step, name, answer)
+
+    def _try(self, step: int, name: str, answer: Any) -> list:
+        self._say(step=step, trying=name)
+        exercise = find(name)
+        arguments = [copies(decode_problem(problem)) for problem in self._exercises[name]]
+        messages = in_a_child(exercise.apply, answer, arguments, exercise.refused())
+        self._say(step=step, tried=name, messages=messages)
+        return messages
+
+
+def _lacks_a_name(messages: list) -> bool:
+    return any("NameError" in str(message.get("value")) for message in messages if isinstance(message, dict))
 
 
 def main() -> None:
@@ -148,12 +180,12 @@ def main() -> None:
         print(json.dumps(line), file=said, flush=True)
 
     shell = _shell()
+    tries = _Tries(shell, request["exercises"], say)
     for i, step in enumerate(request["steps"]):
         say(step=i)
-        if "run" in step:
-            say(step=i, outputs=_run(shell, step["run"], request["seconds"]))
-        else:
-            say(step=i, messages=_try(shell, step["check"], step["problems"]))
+        say(step=i, outputs=_run(shell, step["run"], request["seconds"]))
+        tries.after(i, step["skip"])
+    tries.at_the_end()
     say(end=True)
 
 

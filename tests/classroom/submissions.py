@@ -3,6 +3,7 @@
 import copy
 import inspect
 import json
+import os
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -189,6 +190,77 @@ print(found)
     return change
 
 
+def rearranges(notebook):
+    """All right, but nothing is where it was: split, copied, moved, retyped, deleted, of another type."""
+    right(notebook)
+    cells = notebook.cells
+    # Split: both halves keep the cell's name.
+    whole = marked(notebook, "split_heads")
+    half = copy.deepcopy(whole)
+    whole.source, half.source = "import torch", whole.source
+    half.id = "other-half"
+    cells.insert(cells.index(whole) + 1, half)
+    # Retyped into a new cell, while the marked one was deleted, and its check too.
+    retyped = marked(notebook, "merge_heads")
+    cells[cells.index(retyped)] = new_code_cell(retyped.source)
+    cells.remove(marked(notebook, "check-merge_heads"))
+    # Moved to the top, above what it needs; merged with its check; turned into a text; tried in a copy.
+    moved = marked(notebook, "per_head_weights")
+    cells.remove(moved)
+    cells.insert(0, moved)
+    merged = marked(notebook, "mend_split")
+    check = marked(notebook, "check-mend_split")
+    cells.remove(merged)
+    check.source = merged.source + "\n" + check.source
+    text = marked(notebook, "predict_place")
+    cells[cells.index(text)] = new_markdown_cell(text.source, metadata=text.metadata)
+    cells.append(new_code_cell("def split_heads(x, num_heads):\n    return x  # an experiment"))
+    cells.append(new_code_cell("def split_heads(x, num_heads):\n    raise NotImplementedError"))
+
+
+def smuggles(notebook):
+    """All right; and whatever may act where the notebook goes: metadata, secrets, odd characters, mass."""
+    right(notebook)
+    notebook.metadata["widgets"] = {
+        "application/vnd.jupyter.widget-state+json": {"state": {"x": {"model_module": "anywidget"}}}
+    }
+    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "X-lexer"}
+    for cell in notebook.cells:
+        cell.metadata["widgets"] = "anywidget"
+    program = """
+import glob, os
+for path in ["/proc/1/environ", "/proc/self/environ", *glob.glob("/proc/*/environ")]:
+    try:
+        print(open(path, "rb").read())
+    except OSError:
+        pass
+print(dict(os.environ), "\\ud800 half of a pair")
+print("x" * 3_000_000)
+"""
+    notebook.cells.insert(1, new_code_cell(program))
+    notebook.cells.append(new_markdown_cell("a text with \ud800 half of a pair"))
+
+
+def odd_files(notebook, course, submitted):
+    """Folders that hold no notebook to grade; each has a reason."""
+    for name in ("unreadable", "linked", "hard-linked", "pipe", "huge", "misnamed", "[s123] Ada", ".dot",
+                 "two\nlines", "=HYPERLINK(1)"):  # fmt: skip
+        submitted(name).parent.mkdir(parents=True)
+    unreadable(submitted("unreadable"))
+    submitted("linked").symlink_to(course / "source" / CHAPTER / f"{CHAPTER}.ipynb")
+    elsewhere = course.parent / "elsewhere.ipynb"
+    elsewhere.write_bytes(submitted("zed").read_bytes())
+    submitted("hard-linked").hardlink_to(elsewhere)
+    submitted("linked-folder").parents[1].mkdir()
+    submitted("linked-folder").parent.symlink_to(submitted("zed").parent)
+    os.mkfifo(submitted("pipe"))
+    with submitted("huge").open("wb") as file:
+        file.truncate(30 * 2**20)
+    (submitted("misnamed").parent / "notes.txt").write_text("nothing")
+    for name in ("[s123] Ada", ".dot", "two\nlines", "=HYPERLINK(1)"):
+        write(notebook, right, submitted(name))
+
+
 def unreadable(path):
     """No notebook at all."""
     path.write_text("{" * 100_000, encoding="utf-8")
@@ -198,5 +270,5 @@ def write(notebook, change, path):
     """A changed copy in its place."""
     notebook = copy.deepcopy(notebook)
     change(notebook)
-    path.parent.mkdir(parents=True)
-    path.write_text(nbformat.writes(notebook), encoding="utf-8")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(nbformat.writes(notebook), encoding="utf-8", errors="surrogatepass")

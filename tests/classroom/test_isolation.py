@@ -1,27 +1,31 @@
 """The walls: what they are made of, and what is said where they do not stand."""
 
+import ctypes
+import errno
 import json
 import os
+import platform
 import shutil
-import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import mha_lab
+from mha_lab.check.exercise import Draw, find
 from mha_lab.classroom import isolation
+from mha_lab.classroom.worker import encode_problem
 from tests.classroom.test_round import pytestmark as needs_walls
 from tests.notebooks.chapters import ROOT
 
 
 def run(kind, source):
     """What one cell prints inside the walls."""
-    request = {"steps": [{"run": source}], "seconds": 20}
-    done = subprocess.run(
-        isolation.command(kind), input=json.dumps(request), capture_output=True, text=True, check=True
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    request = {"steps": [{"run": source, "skip": []}], "exercises": {}, "seconds": 20}
+    with isolation.Worker(kind) as worker:
+        said, _ = worker.process.communicate(json.dumps(request).encode(), timeout=100)
+    lines = [json.loads(line) for line in said.splitlines()]
     assert lines[0] == {"step": 0}
     assert lines[-1] == {"end": True}
     return lines[1]["outputs"]
@@ -49,8 +53,7 @@ print([
     tries(lambda: os.setuid(0)),
     tries(lambda: socket.create_connection(("192.0.2.1", 80), timeout=1)),
     tries(lambda: socket.getaddrinfo("example.org", 80)),
-    len([name for name in os.listdir("/proc") if name.isdigit()]) < 10,
-    [line.split()[1] for line in open("/proc/self/status") if line.startswith(("CapEff", "NoNewPrivs"))],
+    os.path.exists("/proc"), os.path.exists("/sys"),
 ])
 """
     os.environ["SECRET"] = "teacher's"
@@ -59,17 +62,115 @@ print([
     finally:
         del os.environ["SECRET"]
     assert eval(output["stream"]) == [
-        65534, 65534, True, "/tmp", "OSError", 1, "OSError", "OSError", "gaierror", True,
-        ["0000000000000000", "1"],
+        65534, 65534, True, "/tmp", "OSError", 1, "OSError", "OSError", "gaierror", False, False,
     ]  # fmt: skip
     assert not Path("/tmp/here").exists()
 
 
 @needs_walls
-def test_the_repository_is_not_inside_only_the_package():
-    source = f"import os\nprint([n for n in os.listdir({str(ROOT)!r}) if not n.startswith('.venv')])"
+def test_no_path_of_the_host_is_told():
+    source = """
+import os, sys, mha_lab
+print([os.listdir("/"), os.listdir("/package"), sys.executable, sys.path, mha_lab.__file__, sys.argv])
+"""
     (output,) = run("bubblewrap", source)
-    assert eval(output["stream"]) == ["mha_lab"]
+    assert str(ROOT) not in output["stream"]
+    assert str(Path(sys.prefix)) not in output["stream"]
+    found, package, *_ = eval(output["stream"])
+    assert set(found) <= {
+        "bin", "dev", "etc", "lib", "lib32", "lib64", "package", "packages", "python", "tmp", "usr",
+    }  # fmt: skip
+    assert package == ["mha_lab"]
+
+
+@needs_walls
+def test_one_place_to_write_to_and_it_is_small():
+    source = """
+import os
+for folder in ("/", "/dev", "/dev/shm", "/etc", "/package", "/packages", "/python", "/usr", "/tmp"):
+    try:
+        with open(f"{folder}/x", "wb") as file:
+            for _ in range(300):
+                file.write(bytes(2**20))
+        print(folder, "all")
+    except OSError as error:
+        print(folder, error.errno)
+"""
+    (output,) = run("bubblewrap", source)
+    said = dict(line.split() for line in output["stream"].splitlines())
+    assert said.pop("/tmp") == str(errno.ENOSPC)
+    assert set(said.values()) <= {str(errno.EROFS), str(errno.ENOENT)}
+
+
+@needs_walls
+def test_no_more_rights_inside():
+    """No user namespace in which one would be root, and so no mount; no key of the teacher's."""
+    libc = ctypes.CDLL(None)
+    keyctl, add_key = {"x86_64": (250, 248), "aarch64": (219, 217)}[platform.machine()]
+    made = libc.syscall(keyctl, 1, None) > 0 and libc.syscall(add_key, b"user", b"mha-lab", b"s", 1, -3) > 0
+    search = f"libc.syscall({keyctl}, 10, -3, b'user', b'mha-lab', 0)"
+    assert not made or eval(search) > 0
+    source = f"""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print([{search} > 0, libc.unshare(0x10000000), libc.mount(b"proc", b"/tmp", b"proc", 0, None)])
+"""
+    (output,) = run("bubblewrap", source)
+    assert eval(output["stream"]) == [False, -1, -1]
+
+
+@needs_walls
+def test_what_outlives_its_parent_is_ended(monkeypatch):
+    """As if something inside had taken back that it ends with bubblewrap."""
+    whole = isolation.command
+    monkeypatch.setattr(
+        isolation, "command", lambda *a: [word for word in whole(*a) if word != "--die-with-parent"]
+    )
+    mark = f"6{os.getpid()}.25"
+    source = f"""
+import subprocess
+subprocess.Popen(["sleep", "{mark}"], start_new_session=True)
+"""
+
+    def alive():
+        return [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in read(path)]
+
+    def read(path):
+        try:
+            return path.read_bytes()
+        except OSError:
+            return b""
+
+    request = {"steps": [{"run": source, "skip": []}, {"run": "while True: pass", "skip": []}]}
+    with isolation.Worker("bubblewrap") as worker:
+        worker.process.stdin.write(json.dumps(request | {"exercises": {}, "seconds": 30}).encode())
+        worker.process.stdin.close()
+        while b'"step": 1' not in worker.process.stdout.readline():
+            pass
+        assert alive()
+    deadline = time.monotonic() + 5
+    while alive() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive()
+
+
+@needs_walls
+def test_a_tested_function_does_not_tell_who_it_is():
+    """As in ``check``: neither its name nor its identity gives away whether a layer leaks."""
+    exercise = find("leaks_future")
+    source = """
+import mha_lab.solutions._leaks as leaks
+def leaks_future(attention, n, d_model):
+    same = [name for name, one in vars(leaks).items() if one is attention]
+    raise ValueError([attention.__name__, attention.__qualname__, same])
+"""
+    problems = [encode_problem(problem) for problem in exercise.problems(Draw())][:3]
+    request = {"steps": [{"run": source, "skip": []}], "exercises": {"leaks_future": problems}, "seconds": 20}
+    with isolation.Worker("none") as worker:
+        said, _ = worker.process.communicate(json.dumps(request).encode(), timeout=100)
+    messages = [json.loads(line).get("messages") for line in said.splitlines()]
+    (messages,) = filter(None, messages)
+    assert {message["value"]["text"] for message in messages} == {"ValueError\n['function', 'function', []]"}
 
 
 @pytest.mark.parametrize("engine", ["podman", "docker"])
@@ -96,9 +197,11 @@ def test_a_container_is_ended_by_its_name(monkeypatch, tmp_path):
     engine.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\n')
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    isolation.tear_down("podman", "mha-lab-1")
-    isolation.tear_down("bubblewrap", "mha-lab-2")
-    assert (tmp_path / "asked").read_text() == "rm --force mha-lab-1\n"
+    with isolation.Worker("podman", "image", "mha-lab-1") as worker:
+        worker.process.wait()
+    started, ended = (tmp_path / "asked").read_text().splitlines()
+    assert "--name=mha-lab-1" in started
+    assert ended == "rm --force mha-lab-1"
 
 
 def test_what_is_missing_is_said_in_a_line(monkeypatch, tmp_path):

@@ -3,19 +3,24 @@
 import csv
 import os
 import re
+import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
 
 import nbformat
 import pytest
+from nbgrader.api import Gradebook
 
 from mha_lab.check.exercise import names
 from mha_lab.classroom.isolation import why_not
 from tests.classroom import submissions
 from tests.classroom.submissions import ALL, CHAPTER, EXERCISES, POINTS, write
-from tests.notebooks.chapters import NAMES, code_cells
+from tests.notebooks.chapters import NAMES, ROOT, code_cells
 from tools import classroom
 from tools.notebooks import exercise_of
 
@@ -34,8 +39,23 @@ EARNED = {
     "kills": NOTHING | {name: POINTS[name] for name in ("predict_place", "per_head_weights")},
     "never-returns": POINTS | {"merge_heads": 0, "mend_split": 0},
     "reaches-out": POINTS,
-    "unreadable": NOTHING,
+    "rearranges": POINTS,
+    "smuggles": POINTS,
+    "Muller, Anna": POINTS,
     "zed": POINTS,  # the last one, after all the others
+}
+REFUSED = {
+    "unreadable": "no notebook",
+    "linked": "is a link",
+    "hard-linked": "hard link",
+    "linked-folder": "is a link",
+    "pipe": "not a regular file",
+    "huge": "larger than 20 MB",
+    "misnamed": "there is no",
+    "[s123] Ada": "its name",
+    ".dot": "its name",
+    "two\nlines": "its name",
+    "=HYPERLINK(1)": "its name",
 }
 
 
@@ -50,7 +70,16 @@ pytestmark = pytest.mark.skipif(bool(without_walls()), reason=f"no isolation: {w
 
 def nbgrader(folder, *arguments):
     """One of nbgrader's commands, which must succeed."""
-    assert classroom.nbgrader(folder, *arguments) == 0
+    environment = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    command = [sys.executable, "-W", "ignore", "-m", "nbgrader", *arguments, "--log-level=WARN"]
+    assert subprocess.run(command, cwd=folder, env=environment, check=False).returncode == 0
+
+
+def run(*arguments):
+    """``make classroom``, ``collect`` or ``grade``, as a command; with a secret in the teacher's shell."""
+    command = [sys.executable, "-m", "tools.classroom", *map(str, arguments)]
+    environment = dict(os.environ, A_TOKEN="teachers-secret")
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +90,7 @@ def course(tmp_path_factory):
     exchange = root / "exchange"
     exchange.mkdir()
     exchange.chmod(0o777)
-    assert classroom.layout(course) == 0
+    assert run("layout", course).returncode == 0
     configuration = course / "nbgrader_config.py"
     settings = f'c.GradeApart.cell_seconds = 4\nc.Exchange.root = "{exchange}"\n'
     configuration.write_text(configuration.read_text() + settings)
@@ -76,7 +105,14 @@ def course(tmp_path_factory):
         write(notebook, change, home / CHAPTER / f"{CHAPTER}.ipynb")
         where = f"--Exchange.root={exchange}", "--course=attention"
         nbgrader(home, "submit", CHAPTER, f"--CourseDirectory.student_id={student}", *where)
-    nbgrader(course, "collect", CHAPTER)
+    (root / "home").mkdir()
+    (root / "home" / "private").write_text("private")
+    inbound = exchange / "attention" / "inbound"
+    (inbound / f"mallory+{CHAPTER}+2020-01-01 00:00:00 UTC+1").symlink_to(root / "home")
+    collected = run("collect", course, CHAPTER)
+    assert collected.returncode == 1
+    assert "mallory" in collected.stderr
+    assert "is a link" in collected.stderr
 
     # The others hand in over a learning platform: their files are put where collect puts them.
     def submitted(student):
@@ -101,13 +137,19 @@ def course(tmp_path_factory):
             "kills": submissions.kills,
             "never-returns": submissions.never_returns,
             "reaches-out": reaches_out,
+            "rearranges": submissions.rearranges,
+            "smuggles": submissions.smuggles,
+            "Muller, Anna": submissions.right,
             "zed": submissions.from_colab,
         }.items():
             write(notebook, change, submitted(student))
-        submitted("unreadable").parent.mkdir(parents=True)
-        submissions.unreadable(submitted("unreadable"))
-        status = classroom.grade(course, CHAPTER)
-    return course, status
+        submissions.odd_files(notebook, course, submitted)
+        (submitted("smuggles").parent / "page.html").write_text("<script>alert(5)</script>")
+        (submitted("zed").parent / "timestamp.txt").write_text("2001-01-01 00:00:00 UTC")
+        started = time.monotonic()
+        done = run("grade", course, CHAPTER)
+        print(f"{len(EARNED)} graded in {time.monotonic() - started:.0f} s")
+    return course, done
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +184,99 @@ def test_the_table_has_the_same_points(course):
     assert {float(row["max_score"]) for row in rows} == {ALL}
 
 
-def test_a_submission_that_is_no_notebook_is_reported_and_stops_nobody(course):
-    _, status = course
-    assert status != 0
+@pytest.mark.parametrize("student", REFUSED)
+def test_what_cannot_be_graded_is_named_and_stops_nobody(course, student):
+    folder, done = course
+    assert done.returncode == 1
+    assert any(
+        line.startswith(f"not graded: {student!a}: ") and REFUSED[student] in line
+        for line in done.stderr.splitlines()
+    )
+    assert not (folder / "feedback" / student).exists()
+    assert not (folder / "autograded" / student).exists()
+
+
+def test_nobody_else_is_named_as_not_graded(course):
+    _, done = course
+    assert done.stderr.count("not graded: ") == len(REFUSED)
+
+
+def test_one_file_of_each_submission_goes_on(course):
+    folder, _ = course
+    for place, ending in {"autograded": "ipynb", "feedback": "html"}.items():
+        for student in EARNED:
+            files = [path.name for path in (folder / place / student).rglob("*") if path.is_file()]
+            assert set(files) - {"timestamp.txt"} == {f"{CHAPTER}.{ending}"}
+
+
+def test_a_submissions_metadata_goes_no_further(course):
+    """A widget in it would run when the notebook is opened."""
+    folder, _ = course
+    for place in ("checked", "autograded"):
+        for path in (folder / place).rglob("*.ipynb"):
+            text = path.read_text(encoding="utf-8")
+            assert "anywidget" not in text
+            assert "X-lexer" not in text
+            graded = nbformat.reads(text, as_version=4)
+            assert set(graded.metadata) <= {"kernelspec", "language_info"}
+            assert not any(set(cell.metadata) - {"nbgrader"} for cell in graded.cells)
+
+
+def test_the_teachers_environment_is_not_inside(course):
+    folder, _ = course
+    for path in folder.rglob("*"):
+        if path.is_file():
+            assert b"teachers-secret" not in path.read_bytes()
+
+
+def test_only_the_exchange_says_when(course):
+    """Not a file that a student hands in."""
+    folder, _ = course
+    with (folder / "grades.csv").open(encoding="utf-8") as file:
+        rows = {row["student_id"]: row for row in csv.DictReader(file) if row["assignment"] == CHAPTER}
+    assert rows["zed"]["timestamp"] == ""
+    assert rows["ada"]["timestamp"].startswith(str(datetime.now(UTC).year))
+
+
+def test_a_page_asks_no_other_host(course):
+    folder, _ = course
+    for page in (folder / "feedback").rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "Content-Security-Policy" in text
+        assert "<script" not in text
+        assert not re.search(r"""(src|href)=["']?(https?:)?//(?=[^"']*\.(js|css|png|woff))""", text)
+
+
+def test_points_by_hand_and_of_an_earlier_submission_are_named(course):
+    """Graded once more: one has points by hand, one hands in a file that cannot be read."""
+    folder, _ = course
+    small = folder.parent / "small"
+    small.mkdir()
+    for part in ("source", "release", "nbgrader_config.py", "gradebook.db"):
+        copy = shutil.copytree if (folder / part).is_dir() else shutil.copy
+        copy(folder / part, small / part)
+    for student in ("bob", "zed"):
+        shutil.copytree(folder / "submitted" / student, small / "submitted" / student)
+    submissions.unreadable(small / "submitted" / "zed" / CHAPTER / f"{CHAPTER}.ipynb")
+    with Gradebook(f"sqlite:///{small / 'gradebook.db'}") as gradebook:
+        gradebook.find_grade("check-split_heads", CHAPTER, CHAPTER, "bob").manual_score = 0.5
+        gradebook.db.commit()
+    done = run("grade", small, CHAPTER)
+    assert done.returncode == 1
+    assert "look at this: zed keeps 7 points, of an earlier submission" in done.stdout
+    assert (
+        "look at this: bob has 0.5 points by hand for check-split_heads; what was submitted now earns 0"
+        in (done.stdout)
+    )
+
+    (small / "gradebook.db").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    before = sorted(small.rglob("*"))
+    done = run("grade", small, CHAPTER)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "is damaged" in done.stderr
+    assert sorted(small.rglob("*")) == before
+    with Gradebook(f"sqlite:///{small / 'gradebook.db.before-grading'}") as gradebook:
+        assert gradebook.find_submission(CHAPTER, "zed").score == 7
 
 
 def test_the_release_is_the_chapter_with_its_stubs(course):
@@ -182,7 +314,7 @@ def test_nothing_outside_the_walls_was_in_reach(course):
         "gradebook": "OperationalError",
         "source": "FileNotFoundError",
         "mark": "FileNotFoundError",
-        "package": "OSError",
+        "package": "PermissionError",
         "network": "ConnectionRefusedError",
         "signal": "ProcessLookupError",
     }
@@ -206,28 +338,40 @@ def test_feedback_names_the_mistake_and_runs_nothing(course):
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_without_walls_nothing_is_graded(course, tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (None, "there is no nbgrader_config.py"),
+        ("c = get_config()", "does not call configure"),
+        ("{start}configure(c)\nc.GradeApart.isolation = 'podman'", "for want of isolation"),
+        ("{start}configure(d)", "name 'd' is not defined"),
+        ("{start}configure(c)\nc.Autograde.autograde_preprocessors = []", "does not call configure"),
+        ("{start}configure(c)\nc.Autograde.sanitize_preprocessors = []", "does not call configure"),
+        ("{start}configure(c)\nc.CourseDirectory.root = '/'", "another root"),
+    ],
+)
+def test_without_walls_nothing_is_graded(course, tmp_path, settings, words):
     """Also where the settings cannot be read: nbgrader alone would go on with its own."""
     folder, _ = course
-    for settings, words in {
-        "configure(c)\nc.GradeApart.isolation = 'podman'": "for want of isolation",
-        "configure(d)": "name 'd' is not defined",
-    }.items():
-        other = tmp_path / words.replace("'", "")
-        other.mkdir()
-        for part in ("source", "release", "gradebook.db"):
-            (other / part).symlink_to(folder / part)
-        target = other / "submitted" / "ada" / CHAPTER
-        target.mkdir(parents=True)
-        for file in (folder / "submitted" / "ada" / CHAPTER).iterdir():
-            (target / file.name).write_bytes(file.read_bytes())
+    for part in ("source", "release", "gradebook.db"):
+        (tmp_path / part).symlink_to(folder / part)
+    target = tmp_path / "submitted" / "ada" / CHAPTER
+    target.mkdir(parents=True)
+    for file in (folder / "submitted" / "ada" / CHAPTER).iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    if settings is not None:
         start = "from mha_lab.classroom.grading import configure\nc = get_config()\n"
-        (other / "nbgrader_config.py").write_text(start + settings)
-        program = (
-            "import sys; from pathlib import Path; from tools import classroom; "
-            f"sys.exit(classroom.nbgrader(Path({str(other)!r}), 'autograde', {CHAPTER!r}))"
-        )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert done.returncode != 0
-        assert words in done.stdout + done.stderr
-        assert not list(other.glob("autograded/*/*/*"))
+        (tmp_path / "nbgrader_config.py").write_text(settings.replace("{start}", start))
+    done = run("grade", tmp_path, CHAPTER)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not list(tmp_path.glob("autograded/*/*/*"))
+    if settings is not None and "d)" not in settings and "podman" not in settings:
+        assert run("layout", tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [["grade", "", CHAPTER], ["grade", "{}", ""], ["grade", "{}", "../x"]])
+def test_nothing_is_guessed(tmp_path, arguments):
+    done = run(*(argument.format(tmp_path) for argument in arguments))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert list(tmp_path.iterdir()) == []

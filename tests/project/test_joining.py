@@ -351,7 +351,7 @@ def test_a_link_of_a_page_leads_to_a_file_and_a_heading(page):
 
 def test_the_limits_that_security_names_are_those_of_the_code():
     from mha_lab.check import sandbox
-    from mha_lab.classroom import grading, isolation, worker
+    from mha_lab.classroom import grading, isolation
 
     page = " ".join(text("SECURITY.md").split())
     assert f"after {sandbox.SECONDS:g} seconds of computing" in page
@@ -359,7 +359,7 @@ def test_the_limits_that_security_names_are_those_of_the_code():
     assert f"{sandbox.MEMORY >> 30} GB more" in page
     assert f"{grading.GradeApart.cell_seconds.default_value:g} seconds a cell" in page
     assert f"{grading.GradeApart.seconds.default_value / 60:g} minutes in all" in page
-    assert f"{worker.MEMORY >> 30} GB a process" in page
+    assert f"{isolation.MEMORY >> 30} GB a process" in page
     assert f"{256} MB" in page
     assert str(256 * 2**20) in isolation.command("bubblewrap")
     assert "--size" in isolation.command("bubblewrap")

@@ -1,0 +1,140 @@
+"""Takes one notebook from a folder that somebody else may have filled with anything.
+
+Exactly one file is read: a regular file with one name, with no link on the way to it, of a sensible size.
+From it come the cells' texts and nothing else.
+"""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+MOST_FILE = 20 * 2**20  # bytes of a notebook with its pictures
+MOST_CELLS = 1000
+MOST_CELL = 100_000  # characters of one cell
+MOST_TEXT = 1_000_000  # characters of all cells
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Refused(ValueError):
+    """One sentence that says why a submission is not taken."""
+
+
+def read(root: Path, *parts: str) -> tuple[bytes, float]:
+    """A file's content, and when it was last changed, by the system's clock.
+
+    Args:
+        root: a folder that is ours.
+        parts: the folders below it that may be somebody else's, and the file's name.
+
+    Returns:
+        the bytes, and the time in seconds since 1970: that of the last change of the file or of its
+        permissions, which its owner cannot set.
+
+    Raises:
+        Refused: a part is a link or missing, or the file is no regular file, has a second name, or is larger
+            than ``MOST_FILE`` bytes.
+    """
+    handles: list[int] = []
+    try:
+        for i, part in enumerate(parts):
+            where = "/".join(parts[: i + 1])
+            last = i == len(parts) - 1
+            place = {"dir_fd": handles[-1]} if handles else {}
+            path = part if handles else root / part
+            if os.open not in os.supports_dir_fd:  # Windows
+                place, path = {}, root.joinpath(*parts[: i + 1])
+            _looks_right(os.lstat(path, **place), last, where)
+            handles.append(os.open(path, FILE if last else FOLDER, **place))
+            _looks_right(os.fstat(handles[-1]), last, where)
+        with os.fdopen(handles.pop(), "rb") as file:
+            data = file.read(MOST_FILE + 1)
+            if len(data) > MOST_FILE:
+                raise Refused(f"{where!a} is larger than {MOST_FILE >> 20} MB")
+            return data, os.fstat(file.fileno()).st_ctime
+    except FileNotFoundError:
+        raise Refused(f"there is no {where!a}") from None
+    except OSError as error:
+        raise Refused(f"{where!a} cannot be read: {error.strerror}") from None
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _looks_right(found: os.stat_result, last: bool, where: str) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise Refused(f"{where!a} is a link")
+    if not last:
+        if not stat.S_ISDIR(found.st_mode):
+            raise Refused(f"{where!a} is not a folder")
+    elif not stat.S_ISREG(found.st_mode):
+        raise Refused(f"{where!a} is not a regular file")
+    elif found.st_nlink > 1:
+        raise Refused(f"{where!a} is a file with a second name elsewhere (a hard link)")
+
+
+def notebook(data: bytes) -> NotebookNode:
+    """The cells' types, texts and names of a submitted notebook, as a new notebook.
+
+    Raises:
+        Refused: it is no notebook of Jupyter's format 4, or there is too much in it.
+    """
+    try:
+        found = json.loads(data)
+        form, cells = found["nbformat"], found["cells"]
+        if form != 4 or not isinstance(cells, list):
+            raise Refused("it is a notebook of another format than Jupyter's 4; save it again in JupyterLab")
+        if len(cells) > MOST_CELLS:
+            raise Refused(f"it has more than {MOST_CELLS} cells")
+        taken = [_cell(cell) for cell in cells]
+    except Refused:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Refused("it is no notebook: its content cannot be read") from None
+    if sum(len(cell.source) for cell in taken) > MOST_TEXT:
+        raise Refused(f"its cells have more than {MOST_TEXT:,} characters")
+    return new_notebook(cells=taken)
+
+
+def _cell(cell: dict[str, Any]) -> NotebookNode:
+    source = cell["source"]
+    source = "".join(source) if isinstance(source, list) else source
+    if len(source) > MOST_CELL:
+        raise Refused(f"a cell has more than {MOST_CELL:,} characters")
+    source = source.encode("utf-8", "replace").decode()
+    taken = new_code_cell(source) if cell["cell_type"] == "code" else new_markdown_cell(source)
+    mark = cell.get("metadata", {}).get("nbgrader", {})
+    name = mark.get("grade_id") if isinstance(mark, dict) else None
+    if isinstance(name, str) and len(name) < 200:
+        taken.metadata["nbgrader"] = {"grade_id": name}
+    return taken
+
+
+def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
+    """Who handed a chapter in, below ``folder``, and which folders cannot be graded, with the reason."""
+    found, refused = [], {}
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else []:
+        if entry.is_symlink():
+            refused[entry.name] = "it is a link"
+        elif entry.is_dir() and os.path.lexists(Path(entry.path, chapter)):
+            if reason := bad_name(entry.name):
+                refused[entry.name] = reason
+            else:
+                found.append(entry.name)
+    return found, refused
+
+
+def bad_name(name: str) -> str:
+    """Why a folder's name cannot be a student's; empty if it can."""
+    if not name.isprintable():
+        return "its name holds a character that cannot be shown; rename the folder"
+    if not name[0].isalnum() or name != name.strip():
+        return "its name must begin with a letter or a digit; rename the folder"
+    if odd := sorted(set(name) & set('[]{}*?\\"<>|:')):
+        return f"its name holds {' '.join(odd)}; rename the folder"
+    return ""
