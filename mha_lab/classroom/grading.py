@@ -14,6 +14,7 @@ import select
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -173,15 +174,24 @@ class Step:
 
 @dataclass
 class Check:
-    """A check: its cell, its problems, and what became of each function of that name in the submission.
+    """A check: its cell, its random problems, and what became of each function of its name.
 
     ``tried`` has the step that defined it, and the worker's messages; ``None`` if it ended the worker.
     """
 
     cell: NotebookNode
     exercise: Exercise
-    problems: list[tuple]
+    seed: int = field(default_factory=lambda: secrets.randbits(48))
     tried: dict[int, Any] = field(default_factory=dict)
+
+    @cached_property
+    def problems(self) -> list[tuple]:
+        """What every function of that name is tried on."""
+        return list(self.exercise.problems(Draw(self.seed)))
+
+    def request(self) -> dict:
+        """For the worker: the problems, and where it draws the functions from, which cannot be sent."""
+        return {"seed": self.seed, "sent": [encode_problem(problem) for problem in self.problems]}
 
     def judge(self) -> tuple[Report, int | float]:
         """One right definition earns the points; else the report is about the last that is no stub."""
@@ -216,7 +226,7 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
     cell_seconds = Float(20.0, help="a cell of a submission is stopped when it has computed for so long").tag(
         config=True
     )
-    seconds = Float(180.0, help="a whole submission is stopped after this time by the clock").tag(config=True)
+    seconds = Float(300.0, help="a whole submission is stopped after this time by the clock").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
         """See the class."""
@@ -233,7 +243,7 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
                 steps.append(Step(cell))
             elif (name := mark["grade_id"].removeprefix("check-")) in names():
                 exercise = replace(find(name), points=mark["points"])  # what the teacher made it worth
-                checks[name] = Check(cell, exercise, list(exercise.problems(Draw())))
+                checks[name] = Check(cell, exercise)
             else:
                 cell.outputs = [_not_graded()]
         end = time.monotonic() + self.seconds
@@ -250,9 +260,7 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
         """Run all steps; ``False`` if the worker did not survive one, which is left out the next time."""
         request = {
             "steps": [step.request(_tried_at(i, checks)) for i, step in enumerate(steps)],
-            "exercises": {
-                name: [encode_problem(p) for p in check.problems] for name, check in checks.items()
-            },
+            "exercises": {name: check.request() for name, check in checks.items()},
             "seconds": self.cell_seconds,
         }
         silence = PATIENCE * max(self.cell_seconds, SECONDS) + SLACK

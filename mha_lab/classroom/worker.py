@@ -1,10 +1,10 @@
 """Inside the walls: runs a submission's cells and tries its functions. Nothing said here is trusted.
 
-It reads one JSON object from standard input: ``{"steps": [...], "exercises": {name: problems},
-"seconds": s}``, where a step is ``{"run": source, "skip": [names]}``. It writes JSON lines to standard
-output: ``{"step": i}`` when step ``i`` begins, ``{"step": i, "outputs": [...]}``, and for each exercise that
-the step has defined ``{"step": i, "trying": name}`` and ``{"step": i, "tried": name, "messages": [...]}``;
-the last line is ``{"end": true}``. What is expected of an answer is not in here.
+It reads one JSON object from standard input: ``{"steps": [...], "exercises": {name: {"seed": n, "sent":
+problems}}, "seconds": s}``, where a step is ``{"run": source, "skip": [names]}``. It writes JSON lines to
+standard output: ``{"step": i}`` when step ``i`` begins, ``{"step": i, "outputs": [...]}``, and for each
+exercise that the step has defined ``{"step": i, "trying": name}`` and ``{"step": i, "tried": name,
+"messages": [...]}``; the last line is ``{"end": fingerprint}``. What is expected of an answer is not in here.
 """
 
 import contextlib
@@ -13,16 +13,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mha_lab.check.diagnose import copies
-from mha_lab.check.exercise import find
+from mha_lab.check.exercise import Draw, Exercise, find
 from mha_lab.check.sandbox import PATIENCE, Plain, decode, encode, in_a_child, limit_memory
-from mha_lab.classroom.isolation import MEMORY
+from mha_lab.classroom.isolation import MEMORY, fingerprint
 
 MOST_TRIES = 8  # definitions of one function
 MOST_TEXT = 20_000  # characters of one output
@@ -31,25 +30,18 @@ MOST_OUTPUTS = 20  # of one cell
 
 
 def encode_problem(arguments: tuple) -> list:
-    """A problem as JSON: tensors, numbers, and functions by the place where they are defined."""
-    return [
-        {"function": f"{a.__module__}:{a.__name__}"}
-        if callable(a) and not isinstance(a, Tensor)
-        else encode(a)
-        for a in arguments
-    ]
+    """A problem as JSON; ``None`` stands for what is neither a tensor nor a number, such as a function."""
+    return [encode(a) if isinstance(a, Tensor | int | float) else None for a in arguments]
 
 
-def decode_problem(arguments: list) -> tuple:
-    """The other way."""
-    return tuple(_argument(argument) for argument in arguments)
+def _problems(exercise: Exercise, seed: int, sent: list[list]) -> Iterator[tuple]:
+    """The problems that were sent; what could not be is drawn from the same seed."""
+    for drawn, arguments in zip(exercise.problems(Draw(seed)), sent, strict=True):
+        yield copies(tuple(a if b is None else _argument(b) for a, b in zip(drawn, arguments, strict=True)))
 
 
-def _argument(argument: dict) -> Any:
-    if "function" in argument:
-        module, _, name = argument["function"].partition(":")
-        return getattr(import_module(module), name)
-    value = decode(argument)
+def _argument(sent: dict) -> Any:
+    value = decode(sent)
     if isinstance(value, Plain):
         return torch.from_numpy(value.array.copy()).to(getattr(torch, value.dtype))
     return value
@@ -133,7 +125,7 @@ class _Tries:
     One that misses a name is tried once more at the end: its cell may stand above the one that it needs.
     """
 
-    def __init__(self, shell: Any, exercises: dict[str, list], say: Callable[..., None]) -> None:
+    def __init__(self, shell: Any, exercises: dict[str, dict], say: Callable[..., None]) -> None:
         self._shell, self._say = shell, say
         self._exercises = exercises
         self._found: dict[str, list] = {name: [] for name in exercises}
@@ -156,7 +148,7 @@ class _Tries:
     def _try(self, step: int, name: str, answer: Any) -> list:
         self._say(step=step, trying=name)
         exercise = find(name)
-        arguments = [copies(decode_problem(problem)) for problem in self._exercises[name]]
+        arguments = list(_problems(exercise, **self._exercises[name]))
         messages = in_a_child(exercise.apply, answer, arguments, exercise.refused())
         self._say(step=step, tried=name, messages=messages)
         return messages
@@ -186,7 +178,7 @@ def main() -> None:
         say(step=i, outputs=_run(shell, step["run"], request["seconds"]))
         tries.after(i, step["skip"])
     tries.at_the_end()
-    say(end=True)
+    say(end=fingerprint())
 
 
 if __name__ == "__main__":

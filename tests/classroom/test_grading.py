@@ -1,0 +1,82 @@
+"""What earns points, for all exercises: graded without nbgrader around it."""
+
+import inspect
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from mha_lab.check.exercise import find, names
+from mha_lab.classroom.grading import GradeApart
+from tests.notebooks.chapters import NAMES, code_cells, read
+
+
+def graded(cells):
+    """``{exercise: points}`` and reports, of a notebook with these cells and all checks."""
+    checks = [
+        new_code_cell(
+            f"check({name})",
+            metadata={"nbgrader": {"grade": True, "grade_id": f"check-{name}", "points": find(name).points}},
+        )
+        for name in names()
+    ]
+    notebook = new_notebook(cells=[*map(new_code_cell, cells), *checks])
+    GradeApart(isolation="none").preprocess(notebook, {})
+    return {
+        name: (float(check.outputs[-1].data["text/plain"]), check.outputs[0].data["text/plain"])
+        for name, check in zip(names(), checks, strict=True)
+    }
+
+
+def solved(name):
+    """A cell with the solution, among what its module knows."""
+    module = f"mha_lab.solutions.{name}"
+    known = (
+        f"import {module} as _m\nglobals().update({{k: v for k, v in vars(_m).items() if k != {name!r}}})\n"
+    )
+    return known + inspect.getsource(find(name).answer)
+
+
+def test_every_solution_earns_its_points():
+    """Also where a problem holds a function, which cannot be sent to the worker."""
+    earned = graded([solved(name) for name in names()])
+    assert {name: points for name, (points, _) in earned.items()} == {n: find(n).points for n in names()}
+
+
+def test_the_best_definition_counts():
+    """Whatever stands before and after it; more than eight of one name are not tried."""
+    right, wrong = solved("split_heads"), "def split_heads(x, num_heads):\n    return x"
+    stub = "def split_heads(x, num_heads):\n    raise NotImplementedError"
+    finished = "from mha_lab import split_heads"
+    for cells in (
+        [stub, right, wrong, stub, finished],
+        [finished, wrong, stub, right],
+        [right + "\n" + wrong, right],
+    ):
+        points, report = graded(cells)["split_heads"]
+        assert (points, "right" in report) == (1, True)
+    for cells in (
+        [wrong + f"  # {i}" for i in range(9)] + [right],
+        [stub, wrong, stub],
+        [stub],
+        [finished],
+        [],
+    ):
+        assert graded(cells)["split_heads"][0] == 0
+    assert "there is no function split_heads" in graded([])["split_heads"][1]
+    assert "not attempted" in graded([stub])["split_heads"][1]
+
+
+def test_a_function_that_stands_above_what_it_needs_counts():
+    right = solved("split_heads").replace("return ", "return the_same(") + ")"
+    assert graded([right, "def the_same(x):\n    return x"])["split_heads"][0] == 1
+    assert graded([right])["split_heads"][0] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_cell_of_a_chapter_defines_an_exercises_function_but_its_stub(name):
+    """It would count as an answer."""
+    for cell in code_cells(read(name)):
+        for exercise in names():
+            if f"def {exercise}(" in cell.source or f"\n{exercise} =" in f"\n{cell.source}":
+                stub = cell.metadata.get("nbgrader", {}).get("grade_id") == exercise
+                assert stub or find(exercise).chapter != name
