@@ -1,0 +1,201 @@
+"""Grades one chapter for everybody: each submission in a process of its own, with a limit of time."""
+
+import csv
+import multiprocessing
+import re
+import shutil
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.apps import NbGraderAPI
+
+from mha_lab.classroom import grading, intake
+from mha_lab.classroom.isolation import why_not
+from tools.course import Stop, digest, received, settings
+
+CHECKED = "checked"  # one clean notebook for each submission: what nbgrader reads
+PAGE_SECONDS = 60  # for a page of feedback
+COLUMNS = ["assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email"]
+POINTS = ["raw_score", "late_submission_penalty", "score", "max_score"]
+# A page may show what is in it, and neither load nor run anything.
+ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:"
+
+
+def grade(course: Path, chapter: str) -> int:
+    """Points, feedback and a table; one student's submission never stops another's.
+
+    Returns:
+        0 if all that was submitted was graded; else 1, with a line for each that was not.
+    """
+    api = settings(course)
+    if not (course / "source" / chapter / f"{chapter}.ipynb").is_file():
+        raise Stop(f"there is no assignment {chapter!a} in {course / 'source'}")
+    walls = grading.GradeApart(config=api.config)
+    if missing := why_not(walls.isolation, walls.image):
+        raise Stop(f"nothing was graded, for want of isolation: {missing}. See docs/teaching.md")
+    _sound_gradebook(api, chapter)
+    found, failed = intake.students(course / api.coursedir.submitted_directory, chapter)
+    times = received(course).get(chapter, {})
+    for student in found:
+        reason = _apart(_grade_one, course, chapter, student, times.get(student), seconds=walls.seconds + 30)
+        reason = reason or _apart(_page, course, chapter, student, seconds=PAGE_SECONDS)
+        if reason:
+            failed[student] = reason
+        print(f"{student}: {'not graded' if reason else 'graded'}", flush=True)
+    _table(api, course / "grades.csv")
+    print(
+        f"points: {course / 'grades.csv'}\nfeedback: {course / 'feedback'}/STUDENT/{chapter}/{chapter}.html"
+    )
+    for line in _by_hand(api, chapter, failed):
+        print(line)
+    for student, reason in failed.items():
+        print(f"not graded: {student!a}: {reason}", file=sys.stderr)
+    if not found and not failed:
+        print(f"nobody handed {chapter} in: {course / 'submitted'}/STUDENT/{chapter}/ is what is looked for")
+    return int(bool(failed))
+
+
+def _sound_gradebook(api: NbGraderAPI, chapter: str) -> None:
+    """Look at the gradebook, and keep a copy of it as it was."""
+    if not api.coursedir.db_url.startswith("sqlite:///"):
+        return
+    file = Path(api.coursedir.db_url.removeprefix("sqlite:///"))
+    backup = file.with_name(f"{file.name}.before-grading")
+    lost = f"{file} is damaged; nothing was changed. The last good copy may be {backup}"
+    if not file.exists():
+        raise Stop(f"there is no gradebook {file}: make classroom writes it")
+    try:
+        with closing(sqlite3.connect(file)) as connection:
+            if connection.execute("pragma integrity_check").fetchone() != ("ok",):
+                raise Stop(lost)
+            with Gradebook(api.coursedir.db_url) as gradebook:
+                gradebook.find_notebook(chapter, chapter)
+            with closing(sqlite3.connect(backup)) as copy:
+                connection.backup(copy)
+    except sqlite3.DatabaseError:
+        raise Stop(lost) from None
+    except MissingEntry:
+        raise Stop(f"{file} does not know {chapter}: run make classroom once more") from None
+
+
+def _apart(work: Callable[..., None], *arguments: Any, seconds: float) -> str:
+    """Do something for one student in a process of its own; why it did not work, or an empty text."""
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    reading, writing = context.Pipe(duplex=False)
+    process = context.Process(target=_be_apart, args=(work, arguments, writing))
+    process.start()
+    writing.close()
+    try:
+        process.join(seconds)
+        if process.is_alive():
+            return f"it was stopped after {seconds:g} seconds"
+        return reading.recv() if reading.poll() else "the process that graded it ended"
+    except EOFError:
+        return "the process that graded it ended"
+    finally:
+        process.terminate()
+        process.join(10)
+        process.kill()
+        process.join()
+        reading.close()
+
+
+def _be_apart(work: Callable[..., None], arguments: tuple, pipe: Any) -> None:
+    def stop(*_: object) -> None:
+        raise SystemExit("stopped")
+
+    signal.signal(signal.SIGTERM, stop)  # so that what was begun is ended: the walls are taken down
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        work(*arguments)
+        pipe.send("")
+    except intake.Refused as reason:
+        pipe.send(str(reason))
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}"[:2000])
+
+
+def _grade_one(course: Path, chapter: str, student: str, time: list[str] | None) -> None:
+    """Take the one file, and autograde the copy."""
+    api = settings(course)
+    data, _ = intake.read(course, api.coursedir.submitted_directory, student, chapter, f"{chapter}.ipynb")
+    notebook = intake.notebook(data)
+    folder = course / CHECKED / student / chapter
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    nbformat.write(notebook, folder / f"{chapter}.ipynb")
+    if time and time[1] == digest(data):
+        (folder / "timestamp.txt").write_text(time[0], encoding="utf-8")
+    api.coursedir.submitted_directory = CHECKED
+    _done(api.autograde(chapter, student))
+
+
+def _page(course: Path, chapter: str, student: str) -> None:
+    """The page of feedback, which loads and runs nothing."""
+    _done(settings(course).generate_feedback(chapter, student))
+    page = course / "feedback" / student / chapter / f"{chapter}.html"
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(r"<script\b.*?</script>", "", text, flags=re.DOTALL)
+    policy = f'<head>\n<meta http-equiv="Content-Security-Policy" content="{ALONE}">'
+    page.write_text(text.replace("<head>", policy, 1), encoding="utf-8")
+
+
+def _done(result: dict[str, Any]) -> None:
+    if not result["success"]:
+        lines = (result.get("error") or result.get("log") or "nbgrader says nothing").strip().splitlines()
+        raise RuntimeError(lines[-1])
+
+
+def _by_hand(api: NbGraderAPI, chapter: str, failed: dict[str, str]) -> list[str]:
+    """What a teacher has to look at: points by hand, and points of an earlier submission."""
+    lines = []
+    with Gradebook(api.coursedir.db_url) as gradebook:
+        for submission in gradebook.assignment_submissions(chapter):
+            student = submission.student_id
+            if student in failed:
+                lines.append(
+                    f"look at this: {student} keeps {submission.score:g} points, of an earlier submission"
+                )
+                continue
+            for notebook in submission.notebooks:
+                for cell in notebook.grades:
+                    if cell.manual_score is not None and cell.manual_score != cell.auto_score:
+                        lines.append(
+                            f"look at this: {student} has {cell.manual_score:g} points by hand for "
+                            f"{cell.name}; what was submitted now earns {cell.auto_score or 0:g}"
+                        )
+    return lines
+
+
+def _table(api: NbGraderAPI, file: Path) -> None:
+    """nbgrader's table of all points, in cells that a spreadsheet does not run."""
+    with Gradebook(api.coursedir.db_url) as gradebook, file.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(COLUMNS + POINTS)
+        for chapter in gradebook.assignments:
+            for student in gradebook.students:
+                about = [chapter.name, chapter.duedate, "", student.id]
+                about += [student.last_name, student.first_name, student.email]
+                numbers = [0.0, 0.0, 0.0]
+                try:
+                    submission = gradebook.find_submission(chapter.name, student.id)
+                except MissingEntry:
+                    pass
+                else:
+                    penalty = submission.late_submission_penalty
+                    about[2] = submission.timestamp
+                    numbers = [submission.score, penalty, max(0.0, submission.score - penalty)]
+                writer.writerow([*map(_defused, about), *numbers, chapter.max_score])
+
+
+def _defused(value: Any) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    text = "" if value is None else str(value)
+    return f"'{text}" if text[:1] in tuple("=+-@\t\r") else text
