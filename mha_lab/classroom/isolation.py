@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import select
 import shutil
 import signal
@@ -27,6 +28,7 @@ KINDS = ("bubblewrap", "podman", "docker", "none")
 IMAGE = "mha-lab-grader"
 WORKER = ["-m", "mha_lab.classroom.worker"]
 MEMORY = 4 * 2**30  # bytes that a process may take on top of what it starts with
+PROCESSES = 256  # of a submission at one time
 NOBODY = 65534
 # What a Python process needs from the machine, and nothing of anybody's home. There is no /proc: it would
 # show the machine's settings, the paths of the host and the environment of bubblewrap.
@@ -81,7 +83,13 @@ def _bubblewrap() -> list[str]:
     variables = ENVIRONMENT | {"LD_LIBRARY_PATH": "/python/lib", "PYTHONPATH": _python_path()}
     for variable, value in variables.items():
         walls += ["--setenv", variable, value]
-    return [*before, *walls, "--chdir", "/tmp", _inside(Path(sys.executable).resolve()), *WORKER]
+    limit = ["prlimit", f"--nproc={PROCESSES}"] if _counts_apart() else []
+    return [*before, *walls, "--chdir", "/tmp", *limit, _inside(Path(sys.executable).resolve()), *WORKER]
+
+
+def _counts_apart() -> bool:
+    """Since Linux 5.14 processes are counted for each user namespace; before that, for all of a user's."""
+    return tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 14)
 
 
 def _bind(places: dict[Path, str]) -> list[str]:
@@ -123,7 +131,7 @@ def _version() -> tuple[int, ...]:
 
 def _container(engine: str, image: str, name: str) -> list[str]:
     walls = [engine, "run", "--rm", "--interactive", f"--name={name}", "--network=none", "--read-only"]
-    walls += ["--tmpfs=/tmp:size=256m", "--memory=6g", "--cpus=1", "--pids-limit=256"]
+    walls += ["--tmpfs=/tmp:size=256m", "--memory=6g", "--cpus=1", f"--pids-limit={PROCESSES}"]
     walls += [f"--user={NOBODY}:{NOBODY}", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     for variable, value in ENVIRONMENT.items():
         if variable != "PATH":

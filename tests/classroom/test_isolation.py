@@ -120,6 +120,26 @@ print([{search} > 0, libc.unshare(0x10000000), libc.mount(b"proc", b"/tmp", b"pr
 
 
 @needs_walls
+@pytest.mark.skipif(not isolation._counts_apart(), reason="this Linux counts all processes of a user")
+def test_processes_are_counted():
+    source = """
+import os, time
+made = 0
+try:
+    while made < 2000:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        made += 1
+except OSError as error:
+    print(made, error.errno)
+"""
+    (output,) = run("bubblewrap", source)
+    made, error = map(int, output["stream"].split())
+    assert (200 < made < 256, error) == (True, errno.EAGAIN)
+
+
+@needs_walls
 def test_what_outlives_its_parent_is_ended(monkeypatch):
     """As if something inside had taken back that it ends with bubblewrap."""
     whole = isolation.command
