@@ -145,7 +145,9 @@ def _steps(trace: TracebackType | None) -> Iterator[tuple[FrameType, int, tuple]
 
 
 def _is_learners(file: str, own: str | None) -> bool:
-    return file == own or not (file.startswith("<") or file.startswith(_INSTALLED))
+    if file == own or file.startswith("<ipython-input"):  # a cell, where no kernel has given it a file
+        return True
+    return not file.startswith(("<", _INSTALLED))
 
 
 def _around(steps: list, code: CodeType) -> CodeType:

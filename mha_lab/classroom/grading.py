@@ -99,7 +99,11 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
             mark = cell.metadata.get("nbgrader", {})
             name = mark.get("grade_id") if isinstance(mark, dict) else None
             name = name if isinstance(name, str) and name in types else None
-            kind = "code" if cell.source in code else types.get(name, cell.cell_type)
+            kind = cell.cell_type
+            if cell.source in code or f"def {name}(" in cell.source:  # its type was changed, by a slip
+                kind = "code"
+            elif name not in answered:
+                kind = types.get(name, kind)
             theirs = _plain(cell, kind, texts)
             if name is None:
                 cells.append(theirs)
@@ -161,14 +165,20 @@ def _handed_out(cell: Any, points: dict[str, float], answered: set[str], tasks: 
 
 @dataclass
 class Step:
-    """A code cell to run. ``said`` is what it printed; ``None`` where the worker never got there."""
+    """A code cell to run, or the place of a check.
+
+    ``said`` is what the cell printed; ``None`` where the worker never got there.
+    """
 
     cell: NotebookNode
+    check: str = ""
     said: Any = None
     left_out: bool = False
 
     def request(self, skip: list[str]) -> dict:
-        """For the worker; it does not try again what the step defines under the names in ``skip``."""
+        """For the worker; it does not try again what the step has under the names in ``skip``."""
+        if self.check:
+            return {"check": self.check, "skip": skip}
         return {"run": "" if self.left_out else self.cell.source, "skip": skip}
 
 
@@ -216,7 +226,7 @@ class Check:
 class GradeApart(nbgrader.NbGraderPreprocessor):
     """In the place of nbgrader's ``Execute``: runs the submission inside walls, decides outside of them.
 
-    An exercise is tried whenever a cell has defined its function, wherever that cell stands. What kills
+    An exercise is tried whenever a cell has defined its function, and at its check. What kills
     the worker, or cannot be stopped, is left out and the rest is run once more, so it costs its learner
     nothing but that.
     """
@@ -244,6 +254,7 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
             elif (name := mark["grade_id"].removeprefix("check-")) in names():
                 exercise = replace(find(name), points=mark["points"])  # what the teacher made it worth
                 checks[name] = Check(cell, exercise)
+                steps.append(Step(cell, check=name))
             else:
                 cell.outputs = [_not_graded()]
         end = time.monotonic() + self.seconds
@@ -251,7 +262,8 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
             if self._run(steps, checks, end) or time.monotonic() >= end:
                 break
         for step in steps:
-            step.cell.outputs = _outputs(step)
+            if not step.check:
+                step.cell.outputs = _outputs(step)
         for check in checks.values():
             check.cell.outputs = _verdict(*check.judge(), time.monotonic() >= end)
         return nb, resources

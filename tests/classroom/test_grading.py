@@ -43,7 +43,7 @@ def test_every_solution_earns_its_points():
 
 
 def test_the_best_definition_counts():
-    """Whatever stands before and after it; more than eight of one name are not tried."""
+    """Whatever stands before and after it; more than 30 of one name are not tried."""
     right, wrong = solved("split_heads"), "def split_heads(x, num_heads):\n    return x"
     stub = "def split_heads(x, num_heads):\n    raise NotImplementedError"
     finished = "from mha_lab import split_heads"
@@ -55,7 +55,7 @@ def test_the_best_definition_counts():
         points, report = graded(cells)["split_heads"]
         assert (points, "right" in report) == (1, True)
     for cells in (
-        [wrong + f"  # {i}" for i in range(9)] + [right],
+        [wrong + f"  # {i}" for i in range(30)] + [right],
         [stub, wrong, stub],
         [stub],
         [finished],
@@ -66,10 +66,40 @@ def test_the_best_definition_counts():
     assert "not attempted" in graded([stub])["split_heads"][1]
 
 
-def test_a_function_that_stands_above_what_it_needs_counts():
-    right = solved("split_heads").replace("return ", "return the_same(") + ")"
-    assert graded([right, "def the_same(x):\n    return x"])["split_heads"][0] == 1
-    assert graded([right])["split_heads"][0] == 0
+PIECES = """
+def per_head_weights(query, key, num_heads):
+    q, k = pieces(query, num_heads), pieces(key, num_heads)
+    return torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, dim=-1)
+"""
+
+
+@pytest.mark.parametrize("before", ["", "pieces = torch.zeros(3)", "def pieces(x, num_heads):\n    return x"])
+def test_a_function_that_stands_above_what_it_needs_counts(before):
+    """The name may be missing, no function, or another function until then."""
+    helper = "def pieces(x, num_heads):\n    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)"
+    start = f"import torch\n{before}"
+    assert graded([start, PIECES, helper])["per_head_weights"][0] == 2
+    assert graded([start, helper, PIECES])["per_head_weights"][0] == 2
+    assert graded([start, PIECES])["per_head_weights"][0] == 0
+
+
+def test_a_stub_that_is_called_is_named():
+    stub = "def pieces(x, num_heads):\n    raise NotImplementedError"
+    assert "calls `pieces`" in graded(["import torch", stub, PIECES])["per_head_weights"][1]
+
+
+def test_magics_do_not_stop_a_cell():
+    cell = "%matplotlib inline\n%config InlineBackend.figure_format = 'svg'\n" + solved("split_heads")
+    assert graded([cell])["split_heads"][0] == 1
+
+
+def test_a_submissions_own_check_reports_nothing():
+    """It would stand in the page beside the verdict, and contradict it."""
+    cell = new_code_cell(
+        f"from mha_lab.check import check\n{solved('split_heads')}\nprint(check(split_heads))"
+    )
+    GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), {})
+    assert cell.outputs[0].text == "The report on split_heads is at its graded check.\n0.0\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
