@@ -51,9 +51,12 @@ def layout(course: Path) -> int:
     for chapter in sorted(CHAPTERS.glob("*.ipynb")):
         source = course / "source" / chapter.stem / chapter.name
         source.parent.mkdir(parents=True, exist_ok=True)
+        before = source.read_bytes() if source.exists() else None
         source.write_text(assignment(chapter.read_text(encoding="utf-8")), encoding="utf-8")
         done = api.generate_assignment(chapter.stem, force=True)
         if not done["success"]:
+            if before is not None:
+                source.write_bytes(before)
             raise Stop(
                 f"nbgrader could not make release/{chapter.stem}:\n{done.get('log') or done.get('error')}"
             )
@@ -82,6 +85,8 @@ def main(arguments: list[str]) -> int:
             command.add_argument("chapter", help="such as 03_splitting_heads")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")  # of nbgrader's own code
+    for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal has no letter for
+        stream.reconfigure(errors="backslashreplace")
     try:
         if not given.course:
             raise Stop("say which folder: COURSE=../attention")
@@ -92,6 +97,9 @@ def main(arguments: list[str]) -> int:
     except Stop as reason:
         print(reason, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped; what was graded stays", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -1,29 +1,36 @@
-"""Takes what was submitted through nbgrader's exchange: from each student one regular file."""
+"""Takes what was submitted through nbgrader's exchange: from each student one regular file.
+
+As nbgrader's own collect does, but nothing that a student chose is used as a path or as a time, and whatever
+is wrong with one submission stops no other.
+"""
 
 import json
+import os
 import sys
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nbgrader.apps import NbGraderAPI
 from nbgrader.exchange.default import ExchangeCollect
 
 from mha_lab.classroom import intake
-from tools.course import RECEIVED, Stop, digest, received, settings
+from tools.course import RECEIVED, Stop, alone, digest, received, settings, write
 
 
 def collect(course: Path, chapter: str) -> int:
-    """nbgrader's collect, of copies that hold one regular file each."""
+    """Write everybody's latest submission into the course's folder, and remember when it came.
+
+    Returns:
+        0 if everything was taken; else 1, with a line for each that was not.
+    """
     api = settings(course)
-    exchange = Path(ExchangeCollect(coursedir=api.coursedir, parent=api).root)
-    inbound = exchange / api.coursedir.course_id / "inbound"
+    exchange = ExchangeCollect(coursedir=api.coursedir, parent=api)
+    inbound = Path(exchange.root, api.coursedir.course_id, "inbound")
     if not inbound.is_dir():
         raise Stop(f"there is no {inbound}: has anybody submitted, and is c.Exchange.root right?")
-    times, refused = {}, 0
-    with tempfile.TemporaryDirectory() as folder:
-        staged = Path(folder) / api.coursedir.course_id / "inbound"
-        staged.mkdir(parents=True)
+    latest: dict[str, tuple[float, bytes]] = {}
+    refused = 0
+    with alone(course):
+        record = received(course)
         for name in sorted(path.name for path in inbound.iterdir()):
             student, *rest = name.rsplit("+", 3)
             if len(rest) != 3 or rest[0] != chapter:
@@ -31,35 +38,42 @@ def collect(course: Path, chapter: str) -> int:
             try:
                 if reason := intake.bad_name(student):
                     raise intake.Refused(reason)
-                data, changed = intake.read(inbound, name, f"{chapter}.ipynb")
-            except intake.Refused as reason:
+                data, changed, owner = intake.read(inbound, name, f"{chapter}.ipynb")
+                if exchange.check_owner and _account(owner) != student:
+                    raise intake.Refused(f"it belongs to the account {_account(owner)!a}")
+                latest[student] = max(latest.get(student, (0.0, b"")), (changed, data))
+            except (intake.Refused, OSError) as reason:
                 print(f"not collected: {name!a}: {reason}", file=sys.stderr)
                 refused += 1
+        for student, (changed, data) in latest.items():
+            try:
+                _keep(course / "submitted", student, chapter, data)
+            except OSError as reason:
+                print(f"not collected: {student!a}: {reason.strerror}", file=sys.stderr)
+                refused += 1
                 continue
-            if (owner := _owner(inbound / name)) != student:
-                print(f"look at this: {name!a} belongs to the account {owner!a}", file=sys.stderr)
             moment = datetime.fromtimestamp(changed, UTC)
-            copy = staged / f"{student}+{chapter}+{moment:%Y-%m-%d %H:%M:%S.%f} UTC+{rest[2]}"
-            copy.mkdir()
-            (copy / f"{chapter}.ipynb").write_bytes(data)
-            (copy / "timestamp.txt").write_text(f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC", encoding="utf-8")
-            times[student] = max(times.get(student, ("", "")), (moment.isoformat(), digest(data)))
-        api.config.Exchange.root = folder
-        api.config.ExchangeCollect.check_owner = False  # done above: these are our own copies
-        done = NbGraderAPI(config=api.config).collect(chapter)
-    if not done["success"]:
-        raise Stop(f"nbgrader could not collect:\n{done.get('log') or done.get('error')}")
-    record = received(course)
-    record[chapter] = record.get(chapter, {}) | times
-    (course / RECEIVED).write_text(json.dumps(record, indent=1), encoding="utf-8")
-    print(f"{len(times)} collected into {course / 'submitted'}" + f", {refused} refused" * bool(refused))
+            record.setdefault(chapter, {})[student] = [moment.isoformat(), digest(data)]
+        write(course / RECEIVED, json.dumps(record, indent=1).encode())
+    print(f"{len(latest)} collected into {course / 'submitted'}" + f", {refused} refused" * bool(refused))
     return int(refused > 0)
 
 
-def _owner(path: Path) -> str:
+def _keep(submitted: Path, student: str, chapter: str, data: bytes) -> None:
+    """Write a notebook to its place; no folder on the way is a link."""
+    folder = submitted
+    for part in (student, chapter):
+        folder.mkdir(exist_ok=True)
+        folder = folder / part
+        if folder.is_symlink():
+            raise NotADirectoryError(0, f"{os.fspath(folder)!a} is a link")
+    folder.mkdir(exist_ok=True)
+    write(folder / f"{chapter}.ipynb", data)
+
+
+def _account(number: int) -> str:
     import pwd  # there is no exchange on Windows
 
-    number = path.lstat().st_uid
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -4,15 +4,20 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from nbgrader import preprocessors
 from nbgrader.apps import NbGrader, NbGraderAPI
 from nbgrader.converters import Autograde
+from nbgrader.coursedir import CourseDirectory
 
 from mha_lab.classroom import grading
 
+# Settings of nbgrader that stay as they are.
+OURS = [f"{step}_directory" for step in ("source", "release", "submitted", "autograded", "feedback")]
+OURS += ["directory_structure", "student_id", "student_id_exclude", "notebook_id"]
 RECEIVED = "received.json"  # when a submission came through the exchange, by the system's clock
 
 
@@ -27,37 +32,58 @@ def settings(course: Path) -> NbGraderAPI:
     Raises:
         Stop: the settings cannot be loaded, or submissions would run without our preprocessors.
     """
+    if set(str(course)) & set("[]*?{}"):
+        raise Stop(f"nbgrader cannot work in a folder with one of []*?{{}} in its path: {course}")
     if not (course / "nbgrader_config.py").is_file():
         raise Stop(
             f"there is no nbgrader_config.py in {course}; make it with: make classroom COURSE={course}"
         )
     os.chdir(course)
-    os.environ["TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR"] = "1"
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     app = NbGrader()
+    app.raise_config_file_errors = True
     try:
         app.load_config_file()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Stop(f"{course}/nbgrader_config.py cannot be loaded: {error!r}") from None
     api = NbGraderAPI(config=app.config)
     api.log.setLevel("WARNING")
     used = Autograde(coursedir=api.coursedir, parent=api)
-    first, then = list(used.sanitize_preprocessors), list(used.autograde_preprocessors)
-    if (
-        grading.OwnCells not in first
-        or grading.GradeApart not in then
-        or preprocessors.Execute in first + then
-    ):
+    if not grading.holds(list(used.sanitize_preprocessors), list(used.autograde_preprocessors)):
         raise Stop(
             f"{course}/nbgrader_config.py does not call configure(c) of mha_lab.classroom.grading, or "
-            "undoes it: submissions would run with your rights. Nothing was done"
+            "changes its preprocessors: submissions would run with your rights. Nothing was done"
         )
-    folders = Path(api.coursedir.root).resolve(), Path(api.coursedir.directory_structure)
-    if folders != (course, Path("{nbgrader_step}", "{student_id}", "{assignment_id}")):
-        raise Stop(
-            f"{course}/nbgrader_config.py sets another root or directory_structure than nbgrader's own"
-        )
+    if Path(api.coursedir.root).resolve() != course:
+        raise Stop(f"{course}/nbgrader_config.py sets another root than its own folder")
+    usual = CourseDirectory()
+    for setting in OURS:
+        if getattr(api.coursedir, setting) != getattr(usual, setting):
+            raise Stop(f"{course}/nbgrader_config.py sets c.CourseDirectory.{setting}; leave it as it was")
     return api
+
+
+@contextmanager
+def alone(course: Path) -> Iterator[None]:
+    """Nobody else collects or grades in this course meanwhile."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with (course / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Stop(f"somebody is collecting or grading in {course}; wait until that is done") from None
+        yield
+
+
+def write(file: Path, data: bytes) -> None:
+    """The whole content or nothing, whatever happens meanwhile."""
+    part = file.with_name(f".{file.name}.part")
+    part.write_bytes(data)
+    part.replace(file)
 
 
 def digest(data: bytes) -> str:
@@ -68,4 +94,9 @@ def digest(data: bytes) -> str:
 def received(course: Path) -> dict[str, dict[str, list[str]]]:
     """``{chapter: {student: [when, digest of the file]}}``."""
     file = course / RECEIVED
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    try:
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except ValueError:
+        raise Stop(
+            f"{file} cannot be read: delete it, and what came through the exchange has no time"
+        ) from None

@@ -15,10 +15,12 @@ from typing import Any
 import nbformat
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.apps import NbGraderAPI
+from sqlalchemy.exc import SQLAlchemyError
 
+from mha_lab.check.sandbox import limit_memory
 from mha_lab.classroom import grading, intake
-from mha_lab.classroom.isolation import why_not
-from tools.course import Stop, digest, received, settings
+from mha_lab.classroom.isolation import MEMORY, why_not
+from tools.course import Stop, alone, digest, received, settings
 
 CHECKED = "checked"  # one clean notebook for each submission: what nbgrader reads
 PAGE_SECONDS = 60  # for a page of feedback
@@ -40,49 +42,67 @@ def grade(course: Path, chapter: str) -> int:
     walls = grading.GradeApart(config=api.config)
     if missing := why_not(walls.isolation, walls.image):
         raise Stop(f"nothing was graded, for want of isolation: {missing}. See docs/teaching.md")
-    _sound_gradebook(api, chapter)
-    found, failed = intake.students(course / api.coursedir.submitted_directory, chapter)
-    times = received(course).get(chapter, {})
-    for student in found:
-        reason = _apart(_grade_one, course, chapter, student, times.get(student), seconds=walls.seconds + 30)
-        reason = reason or _apart(_page, course, chapter, student, seconds=PAGE_SECONDS)
-        if reason:
-            failed[student] = reason
-        print(f"{student}: {'not graded' if reason else 'graded'}", flush=True)
-    _table(api, course / "grades.csv")
-    print(
-        f"points: {course / 'grades.csv'}\nfeedback: {course / 'feedback'}/STUDENT/{chapter}/{chapter}.html"
-    )
-    for line in _by_hand(api, chapter, failed):
-        print(line)
-    for student, reason in failed.items():
-        print(f"not graded: {student!a}: {reason}", file=sys.stderr)
-    if not found and not failed:
-        print(f"nobody handed {chapter} in: {course / 'submitted'}/STUDENT/{chapter}/ is what is looked for")
+    with alone(course):
+        before = _sound_gradebook(api, chapter)
+        found, failed = intake.students(course / "submitted", chapter)
+        times = received(course).get(chapter, {})
+        for student in found:
+            time = times.get(student)
+            reason = _apart(_grade_one, course, chapter, student, time, seconds=walls.seconds + 30)
+            reason = reason or _apart(_page, course, chapter, student, seconds=PAGE_SECONDS)
+            if reason:
+                failed[student] = reason
+            print(f"{student}: {'not graded' if reason else 'graded'}", flush=True)
+        for line in _by_hand(api, chapter, failed, before):
+            print(line)
+        for student, reason in failed.items():
+            print(f"not graded: {student!a}: {reason}", file=sys.stderr)
+        if not found and not failed:
+            print(f"nobody handed {chapter} in: nothing is in {course / 'submitted'}/STUDENT/{chapter}/")
+        table = course / "grades.csv"
+        try:
+            _table(api, table)
+        except OSError as reason:
+            raise Stop(f"{table} cannot be written: {reason.strerror}") from None
+    print(f"points: {table}\nfeedback: {course / 'feedback'}/STUDENT/{chapter}/{chapter}.html")
     return int(bool(failed))
 
 
-def _sound_gradebook(api: NbGraderAPI, chapter: str) -> None:
-    """Look at the gradebook, and keep a copy of it as it was."""
-    if not api.coursedir.db_url.startswith("sqlite:///"):
-        return
-    file = Path(api.coursedir.db_url.removeprefix("sqlite:///"))
+def _sound_gradebook(api: NbGraderAPI, chapter: str) -> set[str]:
+    """Look at the gradebook, and keep a copy of it as it was; who has handed this chapter in before."""
+    address = api.coursedir.db_url
+    file = Path(address.removeprefix("sqlite:///"))
     backup = file.with_name(f"{file.name}.before-grading")
-    lost = f"{file} is damaged; nothing was changed. The last good copy may be {backup}"
-    if not file.exists():
+    if address.startswith("sqlite:///") and not file.is_file():
         raise Stop(f"there is no gradebook {file}: make classroom writes it")
     try:
-        with closing(sqlite3.connect(file)) as connection:
-            if connection.execute("pragma integrity_check").fetchone() != ("ok",):
-                raise Stop(lost)
-            with Gradebook(api.coursedir.db_url) as gradebook:
-                gradebook.find_notebook(chapter, chapter)
-            with closing(sqlite3.connect(backup)) as copy:
-                connection.backup(copy)
+        if address.startswith("sqlite:///"):
+            with closing(sqlite3.connect(file)) as connection:
+                sound = connection.execute("pragma integrity_check").fetchone() == ("ok",)
+                if not sound:
+                    raise sqlite3.DatabaseError
+                _copy(connection, backup)
+        with Gradebook(address) as gradebook:
+            gradebook.find_notebook(chapter, chapter)
+            return {submission.student_id for submission in gradebook.assignment_submissions(chapter)}
+    except (sqlite3.OperationalError, OSError) as reason:
+        raise Stop(f"{file} cannot be read, or no copy of it can be written: {reason}") from None
     except sqlite3.DatabaseError:
-        raise Stop(lost) from None
+        last = f"The last good copy may be {backup}" if backup.exists() else "There is no copy"
+        raise Stop(f"{file} is damaged; nothing was changed. {last}") from None
+    except SQLAlchemyError:
+        raise Stop(f"{file} is no gradebook of this version of nbgrader") from None
     except MissingEntry:
         raise Stop(f"{file} does not know {chapter}: run make classroom once more") from None
+
+
+def _copy(connection: sqlite3.Connection, backup: Path) -> None:
+    """In a new file, which then takes the place of the old one."""
+    part = backup.with_name(f".{backup.name}.part")
+    part.unlink(missing_ok=True)
+    with closing(sqlite3.connect(part)) as copy:
+        connection.backup(copy)
+    part.replace(backup)
 
 
 def _apart(work: Callable[..., None], *arguments: Any, seconds: float) -> str:
@@ -114,6 +134,8 @@ def _be_apart(work: Callable[..., None], arguments: tuple, pipe: Any) -> None:
     signal.signal(signal.SIGTERM, stop)  # so that what was begun is ended: the walls are taken down
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        if sys.platform == "linux":
+            limit_memory(MEMORY)
         work(*arguments)
         pipe.send("")
     except intake.Refused as reason:
@@ -125,7 +147,7 @@ def _be_apart(work: Callable[..., None], arguments: tuple, pipe: Any) -> None:
 def _grade_one(course: Path, chapter: str, student: str, time: list[str] | None) -> None:
     """Take the one file, and autograde the copy."""
     api = settings(course)
-    data, _ = intake.read(course, api.coursedir.submitted_directory, student, chapter, f"{chapter}.ipynb")
+    data, *_ = intake.read(course, "submitted", student, chapter, f"{chapter}.ipynb")
     notebook = intake.notebook(data)
     folder = course / CHECKED / student / chapter
     shutil.rmtree(folder, ignore_errors=True)
@@ -153,23 +175,25 @@ def _done(result: dict[str, Any]) -> None:
         raise RuntimeError(lines[-1])
 
 
-def _by_hand(api: NbGraderAPI, chapter: str, failed: dict[str, str]) -> list[str]:
-    """What a teacher has to look at: points by hand, and points of an earlier submission."""
+def _by_hand(api: NbGraderAPI, chapter: str, failed: dict[str, str], before: set[str]) -> list[str]:
+    """What a teacher has to look at: points by hand, and points of those who handed in ``before``."""
     lines = []
     with Gradebook(api.coursedir.db_url) as gradebook:
         for submission in gradebook.assignment_submissions(chapter):
             student = submission.student_id
             if student in failed:
-                lines.append(
-                    f"look at this: {student} keeps {submission.score:g} points, of an earlier submission"
-                )
+                if student in before:
+                    lines.append(
+                        f"look at this: {student} keeps {submission.score:g} points, of an earlier submission"
+                    )
                 continue
             for notebook in submission.notebooks:
                 for cell in notebook.grades:
-                    if cell.manual_score is not None and cell.manual_score != cell.auto_score:
+                    given, earned = cell.manual_score, cell.auto_score
+                    if given is not None and earned is not None and given != earned:
                         lines.append(
-                            f"look at this: {student} has {cell.manual_score:g} points by hand for "
-                            f"{cell.name}; what was submitted now earns {cell.auto_score or 0:g}"
+                            f"look at this: {student} has {given:g} points by hand for {cell.name}; "
+                            f"what was submitted now earns {earned:g}"
                         )
     return lines
 
@@ -177,7 +201,7 @@ def _by_hand(api: NbGraderAPI, chapter: str, failed: dict[str, str]) -> list[str
 def _table(api: NbGraderAPI, file: Path) -> None:
     """nbgrader's table of all points, in cells that a spreadsheet does not run."""
     with Gradebook(api.coursedir.db_url) as gradebook, file.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out)
+        writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC)
         writer.writerow(COLUMNS + POINTS)
         for chapter in gradebook.assignments:
             for student in gradebook.students:

@@ -32,6 +32,8 @@ def parts(expected: Any, got: Any) -> list[tuple[Any, Any]] | None:
     if not isinstance(expected, tuple):
         return [(expected, got)]
     if isinstance(got, Plain) and got.array is not None and got.array.ndim:  # one tensor for some numbers
+        if len(got.array) != len(expected):
+            return None
         got = tuple(got.array)
         got = tuple(Plain("", item) if getattr(item, "ndim", 0) else item.item() for item in got)
     if not isinstance(got, tuple) or len(got) != len(expected):

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,6 +41,8 @@ SECONDS = (
 PATIENCE = 3  # times as long by the clock, for an answer that waits, or on a machine with much else to do
 MEMORY = 2 * 2**30  # bytes that an answer may ask for on top of what the kernel has
 MOST_BYTES = 32 * 2**20  # of one result
+MOST_RESULTS = 8
+MOST_WORDS = 2000
 
 Run = Callable[[Any, tuple], Any]
 
@@ -74,6 +76,8 @@ def plain(value: Any, depth: int = 0) -> Any:
     """A result as numbers, ``Plain`` and short tuples of them."""
     if isinstance(value, np.generic):
         value = value.item()
+    if type(value) is int and abs(value) >= 2**63:
+        return Plain("a very large whole number")
     if value is None or type(value) in (bool, int, float):
         return value
     if isinstance(value, Tensor):
@@ -81,10 +85,10 @@ def plain(value: Any, depth: int = 0) -> Any:
             return _plain_tensor(value)
         except Exception:  # nowhere, sparse, nested, or of a class that refuses
             return Plain("a tensor of an unusual kind")
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.nbytes <= MOST_BYTES:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and _fits(value.shape, value.dtype):
         return Plain(str(value.dtype), value.copy())
     if type(value) in (tuple, list):
-        if len(value) <= 8 and depth < 3:
+        if len(value) <= MOST_RESULTS and depth < 3:
             return tuple(plain(item, depth + 1) for item in value)
         return _plain_list(value)
     return Plain(f"a {type(value).__name__}"[:80])
@@ -95,11 +99,16 @@ def _plain_tensor(value: Tensor) -> Plain:
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         whole = Tensor.detach(value).as_subclass(Tensor).cpu()
         name = str(whole.dtype).removeprefix("torch.")
-        if whole.numel() * whole.element_size() > MOST_BYTES:
+        if math.prod(max(1, size) for size in whole.shape) * whole.element_size() > MOST_BYTES:
             return Plain("a tensor that is too large")
         if whole.dtype in (torch.bfloat16, torch.float16):
             whole = whole.float()
         return Plain(name, whole.resolve_conj().resolve_neg().contiguous().numpy().copy())
+
+
+def _fits(shape: Sequence[int], dtype: Any) -> bool:
+    """Also along an axis of an array without numbers: ``(10**9, 0)`` is large."""
+    return math.prod(max(1, size) for size in shape) * np.dtype(dtype).itemsize <= MOST_BYTES
 
 
 def _plain_list(value: Any) -> Plain:
@@ -127,21 +136,33 @@ def encode(value: Any) -> Any:
     return {"tensor": value.dtype, "numpy": str(value.array.dtype), "shape": shape, "data": data}
 
 
-def decode(value: Any) -> Any:
-    """The other way: numbers, ``Plain`` and tuples."""
+def decode(value: Any, depth: int = 0) -> Any:
+    """The other way: numbers, ``Plain`` and tuples. ``value`` may be anything that an answer has written.
+
+    Raises:
+        Exception: it is nothing that ``encode`` makes.
+    """
     if "number" in value:
         return {"None": None, "True": True, "False": False}.get(value["number"], _number(value["number"]))
     if "tensor" in value:
-        data = np.frombuffer(base64.b64decode(value["data"]), dtype=np.dtype(value["numpy"]))
-        return Plain(str(value["tensor"]), data.reshape(value["shape"]))
+        dtype, shape = np.dtype(value["numpy"]), value["shape"]
+        if dtype.kind not in "biuf" or not _fits(shape, dtype):
+            raise ValueError
+        data = np.frombuffer(base64.b64decode(value["data"]), dtype=dtype)
+        return Plain(str(value["tensor"])[:80], data.reshape(shape))
     if "sequence" in value:
-        return tuple(decode(item) for item in value["sequence"])
-    return Plain(str(value["other"]))
+        if len(value["sequence"]) > MOST_RESULTS or depth > 3:
+            raise ValueError
+        return tuple(decode(item, depth + 1) for item in value["sequence"])
+    return Plain(str(value["other"])[:80])
 
 
 def _number(text: str) -> float | int | None:
     try:
-        return int(text)
+        number = int(text)
+        if abs(number) >= 2**63:
+            raise OverflowError
+        return number
     except ValueError:
         return float(text) if text not in ("None", "True", "False") else None
 
@@ -174,23 +195,23 @@ def attempt(run: Run, answer: Any, arguments: tuple) -> dict:
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}\n{error}"[:2000]
+    return f"{type(error).__name__}\n{error}"[:MOST_WORDS]
 
 
 def read(message: Any) -> Outcome:
     """An ``Outcome`` from what ``attempt`` made, or from whatever the answer wrote in its place."""
     try:
         value = message["value"]
-        result = value["text"] if "text" in value else decode(value)
-        if message["kind"] not in ("returned", "raised", "stub"):
+        kind = message["kind"]
+        if kind not in ("returned", "raised", "stub") or (kind == "returned") == ("text" in value):
             raise ValueError
         return Outcome(
-            message["kind"],
-            result,
+            kind,
+            decode(value) if kind == "returned" else str(value["text"])[:MOST_WORDS],
             decode(message["inputs"]),
             _where(message["where"]),
             _pairs(message["reads"][:4]),
-            str(message["code"]),
+            str(message["code"])[:MOST_WORDS],
         )
     except Exception:
         return Outcome("too slow" if message == TOO_SLOW else "died")

@@ -147,7 +147,7 @@ def _steps(trace: TracebackType | None) -> Iterator[tuple[FrameType, int, tuple]
 def _is_learners(file: str, own: str | None) -> bool:
     if file == own or file.startswith("<ipython-input"):  # a cell, where no kernel has given it a file
         return True
-    return not file.startswith(("<", _INSTALLED))
+    return not file.startswith(("<", *_INSTALLED))
 
 
 def _around(steps: list, code: CodeType) -> CodeType:

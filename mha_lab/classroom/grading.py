@@ -72,6 +72,16 @@ def configure(c: Config) -> None:
     ]
 
 
+def holds(sanitize: list, autograde: list) -> bool:
+    """Whether these are exactly the preprocessors that ``configure`` sets: another may run what it reads."""
+    wanted = Config()
+    configure(wanted)
+    return (sanitize, autograde) == (
+        wanted.Autograde.sanitize_preprocessors,
+        wanted.Autograde.autograde_preprocessors,
+    )
+
+
 class OwnCells(nbgrader.NbGraderPreprocessor):
     """Takes the learner's code from a submission, and everything that decides points from the gradebook.
 
@@ -220,7 +230,10 @@ class Check:
     def _verdict(self, messages: Any) -> Finding | None:
         messages = messages if isinstance(messages, list) else []
         messages = (messages + [None] * len(self.problems))[: len(self.problems)]
-        return verdict(self.exercise, self.problems, [read(message) for message in messages])
+        try:
+            return verdict(self.exercise, self.problems, [read(message) for message in messages])
+        except Exception:  # whatever a result is, it costs its learner no other exercise
+            return Finding("wrong", "Your results could not be compared with what is expected.")
 
 
 class GradeApart(nbgrader.NbGraderPreprocessor):

@@ -25,16 +25,16 @@ class Refused(ValueError):
     """One sentence that says why a submission is not taken."""
 
 
-def read(root: Path, *parts: str) -> tuple[bytes, float]:
-    """A file's content, and when it was last changed, by the system's clock.
+def read(root: Path, *parts: str) -> tuple[bytes, float, int]:
+    """A file's content, when it was last changed by the system's clock, and whose it is.
 
     Args:
         root: a folder that is ours.
         parts: the folders below it that may be somebody else's, and the file's name.
 
     Returns:
-        the bytes, and the time in seconds since 1970: that of the last change of the file or of its
-        permissions, which its owner cannot set.
+        the bytes; the time in seconds since 1970, that of the last change of the file or of its permissions,
+        which its owner cannot set; and the number of its owner.
 
     Raises:
         Refused: a part is a link or missing, or the file is no regular file, has a second name, or is larger
@@ -56,7 +56,8 @@ def read(root: Path, *parts: str) -> tuple[bytes, float]:
             data = file.read(MOST_FILE + 1)
             if len(data) > MOST_FILE:
                 raise Refused(f"{where!a} is larger than {MOST_FILE >> 20} MB")
-            return data, os.fstat(file.fileno()).st_ctime
+            about = os.fstat(file.fileno())
+            return data, about.st_ctime, about.st_uid
     except FileNotFoundError:
         raise Refused(f"there is no {where!a}") from None
     except OSError as error:
@@ -110,7 +111,7 @@ def _cell(cell: dict[str, Any]) -> NotebookNode:
     taken = new_code_cell(source) if cell["cell_type"] == "code" else new_markdown_cell(source)
     mark = cell.get("metadata", {}).get("nbgrader", {})
     name = mark.get("grade_id") if isinstance(mark, dict) else None
-    if isinstance(name, str) and len(name) < 200:
+    if isinstance(name, str) and name.isprintable() and len(name) < 200:
         taken.metadata["nbgrader"] = {"grade_id": name}
     return taken
 
@@ -119,9 +120,19 @@ def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
     """Who handed a chapter in, below ``folder``, and which folders cannot be graded, with the reason."""
     found, refused = [], {}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else []:
+        inside = (
+            []
+            if entry.is_symlink() or not entry.is_dir()
+            else [path.name for path in Path(entry.path).iterdir()]
+        )
+        near = [name for name in inside if name.casefold().startswith(chapter.casefold())]
         if entry.is_symlink():
             refused[entry.name] = "it is a link"
-        elif entry.is_dir() and os.path.lexists(Path(entry.path, chapter)):
+        elif entry.is_file() and entry.name.endswith(".ipynb"):
+            refused[entry.name] = f"it is not in a folder STUDENT/{chapter}/"
+        elif near and chapter not in near:
+            refused[entry.name] = f"{near[0]!a} is not in a folder {chapter}/"
+        elif near:
             if reason := bad_name(entry.name):
                 refused[entry.name] = reason
             else:
@@ -133,8 +144,10 @@ def bad_name(name: str) -> str:
     """Why a folder's name cannot be a student's; empty if it can."""
     if not name.isprintable():
         return "its name holds a character that cannot be shown; rename the folder"
-    if not name[0].isalnum() or name != name.strip():
+    if name != name.strip():
+        return "its name begins or ends with a blank; rename the folder"
+    if not name[:1].isalnum():
         return "its name must begin with a letter or a digit; rename the folder"
-    if odd := sorted(set(name) & set('[]{}*?\\"<>|:')):
+    if odd := sorted(set(name) & set('[]{}*?\\"<>|:;=')):
         return f"its name holds {' '.join(odd)}; rename the folder"
     return ""

@@ -30,6 +30,7 @@ WORKER = ["-m", "mha_lab.classroom.worker"]
 MEMORY = 4 * 2**30  # bytes that a process may take on top of what it starts with
 PROCESSES = 256  # of a submission at one time
 NOBODY = 65534
+PATH = "/usr/local/bin:/usr/bin:/bin"
 # What a Python process needs from the machine, and nothing of anybody's home. There is no /proc: it would
 # show the machine's settings, the paths of the host and the environment of bubblewrap.
 SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
@@ -40,7 +41,7 @@ ENVIRONMENT = {
     "MPLBACKEND": "agg",
     "MPLCONFIGDIR": "/tmp/matplotlib",
     "OMP_NUM_THREADS": "1",
-    "PATH": "/usr/bin:/bin",
+    "PATH": PATH,
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
@@ -146,16 +147,18 @@ class Worker:
         self, kind: str, image: str = IMAGE, name: str = "mha-lab", stderr: int = subprocess.DEVNULL
     ) -> None:
         self._kind, self._name = kind, name
+        self._environment = {"PATH": PATH}  # nothing of the teacher's
         self._first: int | None = None
         walled = kind == "bubblewrap"
         program, *rest = command(kind, image, name)
+        self._program = shutil.which(program) or program
         reading, writing = os.pipe()
         self.process = subprocess.Popen(
-            [program, *(["--info-fd", str(writing)] if walled else []), *rest],
+            [self._program, *(["--info-fd", str(writing)] if walled else []), *rest],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={"PATH": os.environ.get("PATH", os.defpath)},  # nothing else of the teacher's
+            env=self._environment,
             pass_fds=[writing] if walled else [],
             start_new_session=True,
             preexec_fn=_preparation() if walled else None,
@@ -181,8 +184,8 @@ class Worker:
                 with suppress(OSError):
                     stream.close()
         if self._kind in ("podman", "docker"):  # a container outlives the command that started it
-            rm = [self._kind, "rm", "--force", self._name]
-            subprocess.run(rm, capture_output=True, timeout=60, check=False)
+            rm = [self._program, "rm", "--force", self._name]
+            subprocess.run(rm, capture_output=True, env=self._environment, timeout=60, check=False)
 
 
 def _first_process(pipe: int) -> int | None:
@@ -204,7 +207,8 @@ def _preparation() -> Callable[[], None]:
     import resource
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])  # of a process that has loaded PyTorch
-    most = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
+    most, hard = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     libc = ctypes.CDLL(None)
     keyctl = {"x86_64": 250, "aarch64": 219}.get(platform.machine())
 
