@@ -256,6 +256,7 @@ def odd_files(notebook, course, submitted):
     os.mkfifo(submitted("pipe"))
     with submitted("huge").open("wb") as file:
         file.truncate(30 * 2**20)
+    submitted("flat").parents[2].joinpath("flat.ipynb").write_text("{}")
     (submitted("misnamed").parent / "notes.txt").write_text("nothing")
     for name in ("[s123] Ada", ".dot", "two\nlines", "=HYPERLINK(1)"):
         write(notebook, right, submitted(name))

@@ -6,7 +6,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from mha_lab.check.exercise import find, names
-from mha_lab.classroom.grading import GradeApart
+from mha_lab.classroom.grading import Check, GradeApart
 from tests.notebooks.chapters import NAMES, code_cells, read
 
 
@@ -100,6 +100,54 @@ def test_a_submissions_own_check_reports_nothing():
     )
     GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), {})
     assert cell.outputs[0].text == "The report on split_heads is at its graded check.\n0.0\n"
+
+
+ODD = [
+    "return 10**400",
+    "return torch.empty(5_000_000, 0)",
+    "return torch.empty(300_000_000, 0)",
+    "return numpy.empty((10**15, 0))",
+    "return torch.zeros(3, dtype=torch.complex64)",
+    "return [[]] * 10**6",
+    "return numpy.zeros(3, dtype='S8')",
+    "return numpy.longdouble(1)",
+    "raise ValueError(\"masked_fill'mask'\" * 10**6)",
+]
+
+
+@pytest.mark.parametrize("line", ODD)
+def test_an_odd_result_costs_its_exercise_and_no_other(line):
+    arguments = "token, column, n, num_heads, d_k"
+    odd = f"import numpy, torch\ndef predict_place({arguments}):\n    {line}"
+    earned = graded([odd, solved("split_heads")])
+    assert (earned["predict_place"][0], earned["split_heads"][0]) == (0, 1)
+    assert len(earned["predict_place"][1]) < 5000
+
+
+FORGED = [
+    {"kind": "raised", "value": {"text": 5}},
+    {"kind": "returned", "value": {"text": "words"}},
+    {"kind": "raised", "value": {"number": "1"}},
+    {"kind": "returned", "value": {"tensor": "x", "numpy": "f4,f4", "shape": [1], "data": "AAAAAAAAAAA="}},
+    {"kind": "returned", "value": {"tensor": "x", "numpy": "S8", "shape": [1], "data": "AAAAAAAAAAA="}},
+    {"kind": "returned", "value": {"tensor": "x", "numpy": "f4", "shape": [2**60, 0], "data": ""}},
+    {"kind": "returned", "value": {"other": "x" * 10**6}},
+    {"kind": "returned", "value": {"sequence": [{"number": "1"}] * 10**5}},
+    {"kind": "returned", "value": {"number": "1" + "0" * 400}},
+    {"kind": "raised", "value": {"text": "E\n" + "masked_fill'mask'" * 10**5}},
+    7,
+    None,
+]
+
+
+@pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
+def test_what_a_submission_writes_in_the_workers_place_is_no_result(forged):
+    base = {"inputs": {"sequence": []}, "where": {}, "reads": [], "code": ""}
+    check = Check(None, find("predict_place"))
+    check.tried[0] = [base | forged if isinstance(forged, dict) else forged] * len(check.problems)
+    report, earned = check.judge()
+    assert earned == 0
+    assert len(str(report)) < 5000
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -54,6 +54,7 @@ REFUSED = {
     "misnamed": "there is no",
     "[s123] Ada": "its name",
     ".dot": "its name",
+    "flat.ipynb": "not in a folder",
     "two\nlines": "its name",
     "=HYPERLINK(1)": "its name",
 }
@@ -110,10 +111,22 @@ def course(tmp_path_factory):
     (root / "home" / "private").write_text("private")
     inbound = exchange / "attention" / "inbound"
     (inbound / f"mallory+{CHAPTER}+2020-01-01 00:00:00 UTC+1").symlink_to(root / "home")
+    submitted_by_ada = next(inbound.glob("ada+*"))
+    for name in (f"+{CHAPTER}+t+r", f"carl+{CHAPTER}+t+{'A' * 200}", f"..+{CHAPTER}+t+r"):
+        shutil.copytree(submitted_by_ada, inbound / name)
+    (course / "submitted").mkdir()
+    (course / "submitted" / "dora").symlink_to(root / "home")
+    shutil.copytree(submitted_by_ada, inbound / f"dora+{CHAPTER}+t+r")
     collected = run("collect", course, CHAPTER)
     assert collected.returncode == 1
-    assert "mallory" in collected.stderr
-    assert "is a link" in collected.stderr
+    for word in ("'mallory", "'+", "'..+", "'dora'"):
+        assert f"not collected: {word}" in collected.stderr
+    assert sorted(path.name for path in (course / "submitted").iterdir()) == [
+        "ada", "bob", "carl", "dora", "eve",
+    ]  # fmt: skip
+    assert [path.name for path in (root / "home").iterdir()] == ["private"]
+    shutil.rmtree(course / "submitted" / "carl")
+    (course / "submitted" / "dora").unlink()
 
     # The others hand in over a learning platform: their files are put where collect puts them.
     def submitted(student):
