@@ -15,7 +15,6 @@ from typing import Any
 import nbformat
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.apps import NbGraderAPI
-from sqlalchemy.exc import SQLAlchemyError
 
 from mha_lab.check.sandbox import limit_memory
 from mha_lab.classroom import grading, intake
@@ -90,10 +89,10 @@ def _sound_gradebook(api: NbGraderAPI, chapter: str) -> set[str]:
     except sqlite3.DatabaseError:
         last = f"The last good copy may be {backup}" if backup.exists() else "There is no copy"
         raise Stop(f"{file} is damaged; nothing was changed. {last}") from None
-    except SQLAlchemyError:
-        raise Stop(f"{file} is no gradebook of this version of nbgrader") from None
     except MissingEntry:
         raise Stop(f"{file} does not know {chapter}: run make classroom once more") from None
+    except Exception:  # a database with other tables
+        raise Stop(f"{file} is no gradebook of this version of nbgrader") from None
 
 
 def _copy(connection: sqlite3.Connection, backup: Path) -> None:

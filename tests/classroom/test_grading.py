@@ -3,11 +3,14 @@
 import inspect
 
 import pytest
+from nbconvert.exporters.exporter import ResourcesDict
 from nbformat.v4 import new_code_cell, new_notebook
 
 from mha_lab.check.exercise import find, names
 from mha_lab.classroom.grading import Check, GradeApart
 from tests.notebooks.chapters import NAMES, code_cells, read
+
+pytestmark = pytest.mark.unchecked  # wrong answers pass wrong arguments
 
 
 def graded(cells):
@@ -20,7 +23,7 @@ def graded(cells):
         for name in names()
     ]
     notebook = new_notebook(cells=[*map(new_code_cell, cells), *checks])
-    GradeApart(isolation="none").preprocess(notebook, {})
+    GradeApart(isolation="none").preprocess(notebook, ResourcesDict())
     return {
         name: (float(check.outputs[-1].data["text/plain"]), check.outputs[0].data["text/plain"])
         for name, check in zip(names(), checks, strict=True)
@@ -98,7 +101,7 @@ def test_a_submissions_own_check_reports_nothing():
     cell = new_code_cell(
         f"from mha_lab.check import check\n{solved('split_heads')}\nprint(check(split_heads))"
     )
-    GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), {})
+    GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), ResourcesDict())
     assert cell.outputs[0].text == "The report on split_heads is at its graded check.\n0.0\n"
 
 
@@ -143,7 +146,7 @@ FORGED = [
 @pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
 def test_what_a_submission_writes_in_the_workers_place_is_no_result(forged):
     base = {"inputs": {"sequence": []}, "where": {}, "reads": [], "code": ""}
-    check = Check(None, find("predict_place"))
+    check = Check(new_code_cell(), find("predict_place"))
     check.tried[0] = [base | forged if isinstance(forged, dict) else forged] * len(check.problems)
     report, earned = check.judge()
     assert earned == 0
