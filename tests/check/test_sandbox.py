@@ -229,7 +229,7 @@ def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypat
     before = state()
     start = time.monotonic()
     score = check(answer(function))
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 10  # the function itself sleeps for a minute, or has no end
     assert score.diagnosis == "too-slow"
     assert state() == before
     with pytest.raises(ChildProcessError):
@@ -239,6 +239,7 @@ def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypat
 @linux
 def test_the_processors_time_counts_and_not_the_clock(monkeypatch):
     monkeypatch.setattr(sandbox, "SECONDS", 1.0)
+    monkeypatch.setattr(sandbox, "PATIENCE", 30)
 
     def waits(x, h):
         time.sleep(0.4)  # on each problem

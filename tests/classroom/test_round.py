@@ -93,7 +93,7 @@ def course(tmp_path_factory):
     exchange.chmod(0o777)
     assert run("layout", course).returncode == 0
     configuration = course / "nbgrader_config.py"
-    settings = f'c.GradeApart.cell_seconds = 4\nc.Exchange.root = "{exchange}"\n'
+    settings = f'c.GradeApart.cell_seconds = 8\nc.Exchange.root = "{exchange}"\n'
     settings += "c.ExchangeCollect.check_owner = False\n"  # there is one account here
     configuration.write_text(configuration.read_text() + settings)
     notebook = nbformat.read(course / "release" / CHAPTER / f"{CHAPTER}.ipynb", as_version=4)
