@@ -16,6 +16,7 @@ import signal
 import site
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -23,6 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import mha_lab
+from mha_lab.classroom import syscalls
 
 KINDS = ("bubblewrap", "podman", "docker", "none")
 IMAGE = "mha-lab-grader"
@@ -46,14 +48,17 @@ ENVIRONMENT = {
 }
 
 
-def command(kind: str, image: str = IMAGE, name: str = "mha-lab") -> list[str]:
-    """What to run so that the worker runs inside the walls; ``name`` is the container's, if it is one.
+def command(kind: str, image: str = IMAGE, name: str = "mha-lab", filter: int = -1) -> list[str]:
+    """What to run so that the worker runs inside the walls.
+
+    ``name`` is the container's, if it is one; bubblewrap reads the filter of system calls from ``filter``,
+    an open file.
 
     Raises:
         ValueError: ``kind`` is none of ``KINDS``.
     """
     if kind == "bubblewrap":
-        return _bubblewrap()
+        return _bubblewrap(filter)
     if kind in ("podman", "docker"):
         return _container(kind, image, name)
     if kind == "none":
@@ -61,14 +66,14 @@ def command(kind: str, image: str = IMAGE, name: str = "mha-lab") -> list[str]:
     raise ValueError(f"isolation: expected one of {', '.join(KINDS)}, got {kind}.")
 
 
-def _bubblewrap() -> list[str]:
+def _bubblewrap(filter: int) -> list[str]:
     places = _places()
     inside = {Path(path): path for path in SYSTEM if Path(path).exists()}
     walls = ["bwrap", "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--clearenv"]
     if _version() >= (0, 8):
         walls += ["--disable-userns"]
     walls += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "grader", "--cap-drop", "ALL"]
-    walls += ["--dev", "/dev", "--size", str(256 * 2**20), "--tmpfs", "/tmp"]
+    walls += ["--seccomp", str(filter), "--dev", "/dev", "--size", str(256 * 2**20), "--tmpfs", "/tmp"]
     before: list[str] = []
     if os.geteuid() == 0:
         # Root of these namespaces would be root of the machine. So root lays the folders out where
@@ -150,19 +155,23 @@ class Worker:
         self._environment = {"PATH": PATH}  # nothing of the teacher's
         self._first: int | None = None
         walled = kind == "bubblewrap"
-        program, *rest = command(kind, image, name)
-        self._program = shutil.which(program) or program
         reading, writing = os.pipe()
-        self.process = subprocess.Popen(
-            [self._program, *(["--info-fd", str(writing)] if walled else []), *rest],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env=self._environment,
-            pass_fds=[writing] if walled else [],
-            start_new_session=True,
-            preexec_fn=_preparation() if walled else None,
-        )
+        with tempfile.TemporaryFile() as filter:
+            if walled:
+                filter.write(syscalls.program())
+                filter.seek(0)
+            program, *rest = command(kind, image, name, filter.fileno())
+            self._program = shutil.which(program) or program
+            self.process = subprocess.Popen(
+                [self._program, *(["--info-fd", str(writing)] if walled else []), *rest],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=self._environment,
+                pass_fds=[writing, filter.fileno()] if walled else [],
+                start_new_session=True,
+                preexec_fn=_preparation() if walled else None,
+            )
         os.close(writing)
         if walled:
             self._first = _first_process(reading)
@@ -238,6 +247,11 @@ def why_not(kind: str, image: str = IMAGE) -> str:
     program = "bwrap" if kind == "bubblewrap" else kind
     if not shutil.which(program):
         return f"{program} is not installed (on Debian and Ubuntu: apt install {kind})"
+    if kind == "bubblewrap":
+        try:
+            syscalls.program()
+        except OSError as error:
+            return str(error)
     with Worker(kind, image, stderr=subprocess.PIPE) as worker:
         try:
             said, error = worker.process.communicate(b'{"steps": [], "exercises": {}, "seconds": 1}', 120)

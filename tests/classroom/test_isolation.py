@@ -1,6 +1,7 @@
 """The walls: what they are made of, and what is said where they do not stand."""
 
 import ctypes
+import ctypes.util
 import errno
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 
 import mha_lab
 from mha_lab.check.exercise import Draw, find
-from mha_lab.classroom import isolation
+from mha_lab.classroom import isolation, syscalls
 from mha_lab.classroom.worker import encode_problem
 from tests.classroom.test_round import pytestmark as needs_walls
 from tests.notebooks.chapters import ROOT
@@ -117,6 +118,40 @@ print([{search} > 0, libc.unshare(0x10000000), libc.mount(b"proc", b"/tmp", b"pr
 """
     (output,) = run("bubblewrap", source)
     assert eval(output["stream"]) == [False, -1, -1]
+
+
+@needs_walls
+def test_the_kernel_is_asked_for_little():
+    """Memory of no process, other processes, ways around the filter: the kernel says no."""
+    source = """
+import ctypes, mmap, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def error(action):
+    try:
+        if action() >= 0:
+            return 0
+    except OSError as reason:
+        return reason.errno
+    return ctypes.get_errno()
+print([
+    error(lambda: os.memfd_create("x")),
+    error(lambda: libc.shmget(0, 4096, 0o1600)),
+    error(lambda: libc.msgget(0, 0o1600)),
+    error(lambda: libc.ptrace(0, 0, None, None)),  # PTRACE_TRACEME, which is free where ptrace is
+    error(lambda: libc.syscall(425, 8, None)),  # io_uring_setup, on every architecture
+    error(lambda: libc.unshare(0x10000000)),
+    error(lambda: libc.syscall({clone}, 0x10000000 | 17, None, None, None, None)),
+    error(lambda: libc.syscall(435, None, 0)),  # clone3
+    error(lambda: libc.syscall({keyctl}, 0, -3, 0)),
+    [error(lambda: socket.socket(family, socket.SOCK_RAW).fileno()) for family in (16, 17, 38, 40)],
+    [error(lambda: socket.socket(family).fileno()) for family in (socket.AF_UNIX, socket.AF_INET)],
+    os.waitstatus_to_exitcode(os.system("true")),
+])
+"""
+    clone, keyctl = {"x86_64": (56, 250), "aarch64": (220, 219)}[platform.machine()]
+    (output,) = run("bubblewrap", source.replace("{clone}", str(clone)).replace("{keyctl}", str(keyctl)))
+    no = errno.EPERM
+    assert eval(output["stream"]) == [no] * 7 + [errno.ENOSYS, no, [no] * 4, [0, 0], 0]
 
 
 @needs_walls
@@ -230,6 +265,13 @@ def test_what_is_missing_is_said_in_a_line(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert isolation.why_not("none") == ""
     assert isolation.why_not("podman").startswith("podman is not installed")
+    monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
+    syscalls.program.cache_clear()
+    (tmp_path / "bwrap").touch(mode=0o755)
+    assert isolation.why_not("bubblewrap").startswith("libseccomp is not installed")
+    isolation.why_not.cache_clear()
+    monkeypatch.undo()
+    monkeypatch.setenv("PATH", str(tmp_path))
     broken = tmp_path / "bwrap"
     broken.write_text(
         f"#!{shutil.which('sh', path='/bin:/usr/bin')}\necho 'no namespaces for you' >&2; exit 1\n"
