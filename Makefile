@@ -1,16 +1,18 @@
-# `make` alone lists what there is. Everything runs in .venv, which `make setup` fills once.
+# `make` alone lists what there is. Everything runs in .venv: `make lab` fills it with what a learner needs,
+# everything else adds what the checks need.
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 PY := $(VENV)/bin/python
 LAB_FLAGS ?=
 N ?= 20
-CHECKED := -m "not unchecked" --jaxtyping-packages=mha_lab,beartype.beartype
 NBVAL := -p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export VENV CONSTRAINTS
-# Three workers on two cores: browsers and kernels wait for each other a good part of their time. The longest
-# first, so that no worker waits for another at the end.
-SLOWEST := tests/classroom tests/explore/test_jupyter.py
+
+# Outputs are the same with and without a network: no check loads a gigabyte.
+test-fast test-slow test-notebooks notebooks repeat-notebooks bench: export HF_HUB_OFFLINE := 1
+# Small tensors gain nothing from a second thread, and workers would fight for it.
+test-fast test-slow: export OMP_NUM_THREADS := 1
 
 .PHONY: help
 help: ## this list
@@ -18,90 +20,79 @@ help: ## this list
 
 .PHONY: setup
 setup: ## make .venv and install everything at the pins
-	@sh tools/setup.sh
+	@EXTRAS=all sh tools/setup.sh
 
 .PHONY: lab
-lab: setup ## open JupyterLab on the first chapter
+lab: ## open JupyterLab on the first chapter
+	@EXTRAS=lab sh tools/setup.sh
 	$(PY) -m jupyter lab $(LAB_FLAGS) notebooks/00_start_here.ipynb
 
-PARTS := lint test-docs test-unchecked test-package test-site test-notebooks test-colab
-
+# -k: a part that fails stops no other; the last lines name those that failed.
 .PHONY: test
-test: setup ## every check, as CI runs them; says at once what fails and how to run that alone
-	@$(PY) -m tools.gate $(PARTS)
+test: setup ## what a change should pass before a pull request, in five minutes
+	@$(MAKE) --no-print-directory -k lint test-docs test-fast test-notebooks
+
+.PHONY: test-all
+test-all: setup ## the rest: browsers, JupyterLab, the class, Colab's versions, trainings
+	@$(MAKE) --no-print-directory -k test-slow test-browser test-grading test-colab
 
 .PHONY: lint
-lint: setup ## every check of .pre-commit-config.yaml: ruff, clean chapters, large files, secrets, schemas
+lint: setup ## every check of .pre-commit-config.yaml: ruff, imports, clean chapters, secrets, schemas
 	@$(PY) -m pre_commit run --all-files
 
 .PHONY: format
-format: setup ## lay out code and notebooks, mend what ruff can, drop what an editor left in a chapter
+format: setup ## lay out code and notebooks, fix what ruff can, drop what an editor left in a chapter
 	@$(PY) -m ruff check --fix --exit-zero --quiet .
 	@$(PY) -m ruff format .
 	@$(PY) tools/notebooks.py clean
 
-.PHONY: stamp
-stamp: setup ## write address, titles, minutes and points wherever they are repeated
-	@$(PY) -m tools.stamp
-
-# $(call pytest,FLAGS) runs pytest and names each failure with the command that runs it alone.
-pytest = ALONE='$(PY) -m pytest $(1)' $(PY) -m pytest -q -p tools.alone $(1)
+.PHONY: sync
+sync: setup ## write titles, minutes and points wherever they are repeated
+	@$(PY) -m tools.sync
 
 .PHONY: test-docs
 test-docs: setup ## the examples in the docstrings
-	@$(call pytest,--doctest-modules) mha_lab
+	@$(PY) -m pytest -q -n 2 --doctest-modules mha_lab
 
-.PHONY: test-unchecked
-test-unchecked: setup ## wrong arguments, wrong answers and export, where the jaxtyping checker would be in the way
-	@$(call pytest,-m unchecked) -n 3 --dist worksteal tests --ignore tests/site --ignore tests/colab $(NOT_HERE)
+.PHONY: test-fast
+test-fast: setup ## package, exercises, files; one build of the website; one explorable in one browser
+	@$(PY) -m pytest -q -n 3
 
-# Tests and stored outputs are the same with and without a network: nothing of a gigabyte is loaded.
-test-package test-notebooks test-colab repeat-notebooks notebooks bench: export HF_HUB_OFFLINE := 1
+.PHONY: test-slow
+test-slow: setup ## whole trainings, luck, other programs
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m "slow and not (browser or grading or colab)"
 
-# Small tensors gain nothing from a second thread, and workers would fight for it.
-test-package test-fast: export OMP_NUM_THREADS := 1
+.PHONY: test-browser
+test-browser: setup ## every explorable, JupyterLab and Notebook, every page of the website
+	@$(PY) -m pytest -q -n 3 --dist loadfile -m browser
 
-.PHONY: test-package
-test-package: setup ## package, tools, exercises, class, explorables; every shape in every signature checked
-	@$(call pytest,$(CHECKED)) -n 3 --dist loadfile --no-loadscope-reorder $(SLOWEST) tests \
-		--ignore tests/site --ignore tests/colab $(NOT_HERE)
-
-.PHONY: test-site
-test-site: setup ## the website, built and opened in a browser
-	@$(call pytest,) tests/site
+.PHONY: test-grading
+test-grading: setup ## the class, with the submissions of hostile students
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m grading
 
 .PHONY: test-notebooks
 test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs
-	@$(call pytest,$(NBVAL)) -n 2 --dist loadfile notebooks
+	@$(PY) -m pytest -q $(NBVAL) -n 2 --dist loadfile notebooks
 
 .PHONY: test-colab
 test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel
-	@$(call pytest,) tests/colab
-
-# What a change to the package breaks first; no browser, no kernel, no training, no other library.
-SLOW := notebooks project site colab classroom explore check/test_corpus.py check/test_mutants.py check/test_luck.py check/test_luck_padding.py check/test_sandbox.py \
-	test_lookups.py test_notebook_tool.py test_peers.py test_pretrained.py
-
-.PHONY: test-fast
-test-fast: setup ## the package alone, for the inner loop
-	@$(call pytest,-x) -n 2 tests $(SLOW:%=--ignore tests/%)
+	@$(PY) -m pytest -q -m colab
 
 # In an environment of its own, all that depends on versions; what looks at files is left out.
-define lane
-@mkdir -p build && $${PYTHON:-python3} tools/lane.py $(1) >build/$(1).txt
-@$(MAKE) --no-print-directory setup VENV=.venv-$(1) CONSTRAINTS=build/$(1).txt
-@VENV=.venv-$(1) CONSTRAINTS=build/$(1).txt PYTEST_ADDOPTS="-W default" \
-	NOT_HERE="--ignore tests/project --ignore tests/test_figures.py" \
-	.venv-$(1)/bin/python -m tools.gate test-docs test-unchecked test-package test-notebooks
+define other-versions
+@mkdir -p build && $${PYTHON:-python3} tools/bounds.py $(1) >build/$(1).txt
+@EXTRAS=all VENV=.venv-$(1) CONSTRAINTS=build/$(1).txt sh tools/setup.sh
+@VENV=.venv-$(1) CONSTRAINTS=build/$(1).txt PYTEST_ADDOPTS="-W default --ignore tests/project --ignore tests/test_figures.py" \
+	$(MAKE) --no-print-directory -k test-docs test-fast test-slow test-grading test-notebooks
 endef
 
 .PHONY: test-oldest
 test-oldest: ## the checks of behaviour with the lower bounds of pyproject.toml
-	$(call lane,oldest)
+	$(call other-versions,oldest)
 
 .PHONY: test-newest
 test-newest: ## the checks of behaviour with the newest releases
-	$(call lane,newest)
+	$(call other-versions,newest)
 
 .PHONY: repeat-notebooks
 repeat-notebooks: setup ## the chapters N=20 times; stops at the first difference
@@ -139,12 +130,12 @@ site: setup ## the website of the chapters in SITE=build/site, from their stored
 	@$(PY) -m tools.site "$(SITE)"
 
 .PHONY: matrix
-matrix: setup ## write docs/check-matrix.md: how check judges the first tries of readers
-	@$(PY) -m tools.matrix
+matrix: setup ## write docs/check-matrix.md: what check says of the first tries of readers
+	@$(PY) -m tests.check.matrix
 
-.PHONY: draws
-draws: setup ## every first try on N=20 draws of random problems: is it always judged the same?
-	@$(PY) -m tools.draws $(N)
+.PHONY: stability
+stability: setup ## every first try on N=20 sets of random problems: is it always named the same?
+	@$(PY) -m tests.check.stability $(N)
 
 .PHONY: bench
 bench: setup ## speed and memory as ratios, side by side with PyTorch's layer
@@ -156,5 +147,5 @@ pins: ## write constraints.txt from a fresh environment: the newest releases, to
 
 .PHONY: clean
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) .venv-oldest .venv-newest .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .venv-oldest .venv-newest .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

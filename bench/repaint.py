@@ -5,8 +5,8 @@ import statistics
 import torch
 
 from mha_lab import explore
-from tests.explore import examples
-from tests.explore.browser import CHROMIUM, open_chromium, show
+from tools import examples
+from tools.browser import CHROMIUM, open_chromium, show
 
 MOVES = 300
 MEDIAN, LATE = 16, 33  # ms: a frame, and two

@@ -11,8 +11,8 @@ from bench.side_by_side import ratio, seconds, verdict
 from tools.notebooks import FOLDER, execute
 
 ROUNDS = 15
-MOST_BYTES = 500_000
-MOST_SECONDS = 360  # all chapters together, on 2 cores
+MAX_BYTES = 500_000
+MAX_SECONDS = 360  # all chapters together, on 2 cores
 TRAINS = {"07": 60, "08": 60, "10": 110}  # chapters that train or measure, by their number
 
 
@@ -46,9 +46,9 @@ def report_chapters() -> None:
             taken = seconds(lambda notebook=notebook: execute(notebook, Path(folder)))
             total += taken
             size = path.stat().st_size
-            good = taken <= TRAINS.get(path.stem[:2], most) and size < MOST_BYTES
+            good = taken <= TRAINS.get(path.stem[:2], most) and size < MAX_BYTES
             print(
                 f"{path.stem:32} {taken:5.1f} s  {size / 1000:4.0f} kB  {'ok' if good else 'MISSED'}",
                 flush=True,
             )
-        print(f"{'all':32} {total:5.1f} s  " + verdict(total, MOST_SECONDS))
+        print(f"{'all':32} {total:5.1f} s  " + verdict(total, MAX_SECONDS))

@@ -166,8 +166,15 @@ def same_batch(axis: int = 0, **tensors: Tensor) -> None:
             )
 
 
-def returned_scores(scores: object, target: Sequence[int]) -> None:
-    """What a ``score`` of the caller's own returned has the shape that weights have."""
+def function(name: str, value: object, wanted: str) -> None:
+    """``value`` is ``None`` or can be called, and is not a class in place of an instance."""
+    if value is not None and (isinstance(value, type) or not callable(value)):
+        hint = f"Did you mean {value.__name__}(...)?" if isinstance(value, type) else ""
+        fail(TypeError, name, f"None or a callable {wanted}", repr(value), hint)
+
+
+def scored(scores: object, target: Sequence[int]) -> Tensor:
+    """What a ``score`` of the caller's own returned, if it has the shape that weights have."""
     wanted = f"(batch, heads, query, key) = {shape(target)}"
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
         got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
@@ -175,6 +182,17 @@ def returned_scores(scores: object, target: Sequence[int]) -> None:
     if tuple(scores.shape) != tuple(target):
         hint = "score gets (batch, heads, n, d_k) tensors; queries are rows, keys are columns."
         fail(ValueError, "score", f"a callable that returns {wanted}", shape(scores.shape), hint)
+    return scores
+
+
+def transformed(both: object, query: Sequence[int], key: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """What a ``transform`` returned, if it is two tensors of the shapes that it was given."""
+    wanted = f"a callable that returns (query, key) of shapes {shape(query)} and {shape(key)}"
+    if not isinstance(both, tuple) or len(both) != 2 or not all(isinstance(x, Tensor) for x in both):
+        fail(TypeError, "transform", wanted, type(both).__name__)
+    if (tuple(both[0].shape), tuple(both[1].shape)) != (tuple(query), tuple(key)):
+        fail(ValueError, "transform", wanted, f"{shape(both[0].shape)} and {shape(both[1].shape)}")
+    return both
 
 
 def query_and_key(query: object, key: object) -> tuple[int, ...]:

@@ -3,14 +3,14 @@
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1, equation 1.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha_lab import _expect as expect
+from mha_lab import _inplace
+from mha_lab.masks import hidden_score
 
 
 def scaled_dot_product_scores(
@@ -44,9 +44,12 @@ def scaled_dot_product_scores(
     torch.Size([2, 5, 3])
     """
     expect.query_and_key(query, key)
-    factor = expect.scale(scale, query.shape[-1])
-    # Scaling the query touches n_q * d_k numbers; scaling the scores would touch n_q * n_k.
-    return (query * factor) @ key.mT
+    return _scores(query, key, expect.scale(scale, query.shape[-1]))
+
+
+def _scores(query: Tensor, key: Tensor, scale: int | float) -> Tensor:
+    """Unchecked. Scaling the query touches ``n_q * d_k`` numbers; the scores are ``n_q * n_k``."""
+    return (query * scale) @ key.mT
 
 
 def masked_softmax(
@@ -55,7 +58,8 @@ def masked_softmax(
     """Softmax over the keys that each query may attend to; hidden keys get exactly 0.
 
     ``weights[i, j] = exp(scores[i, j]) / sum(exp(scores[i, k]) for visible k)`` for visible ``j``.
-    A query that may attend to nothing gets a row of zeros, and finite gradients.
+    A query that may attend to nothing gets a row of zeros, and finite gradients. For half-precision
+    scores the sum is computed in ``float32``, and the weights are rounded once, at the end.
 
     Args:
         scores: ``(..., n_q, n_k)``.
@@ -79,11 +83,17 @@ def masked_softmax(
     expect.floating("scores", scores)
     expect.sequence("scores", scores, axis=-2)
     expect.sequence("scores", scores, axis=-1)
+    if mask is not None:
+        expect.mask_for(mask, scores.shape, scores.device)
+    return _masked_softmax(scores, mask)
+
+
+def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Unchecked."""
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    expect.mask_for(mask, scores.shape, scores.device)
-    hidden_score, empty = _hidden_score(mask, scores)
-    return torch.softmax(torch.where(mask, scores, hidden_score), dim=-1).masked_fill(empty, 0.0)
+    hidden, empty = hidden_score(mask, scores.dtype)
+    return torch.softmax(torch.where(mask, scores, hidden), dim=-1).masked_fill(empty, 0.0)
 
 
 def scaled_dot_product_attention(
@@ -126,14 +136,25 @@ def scaled_dot_product_attention(
     """
     expect.query_key_and_value(query, key, value, mask)
     factor = expect.scale(scale, query.shape[-1])
-    expect.probability("dropout_p", dropout_p)
-    if dropout_p == 0.0 and _needs_no_graph(query, key, value):
-        return _attend_in_blocks(query, key, value, mask, factor)
-    return fetch(masked_softmax(scaled_dot_product_scores(query, key, scale=scale), mask), value, dropout_p)
+    return _attend(query, key, value, mask, factor, expect.probability("dropout_p", dropout_p))
 
 
-def fetch(
-    weights: Float[Tensor, "*#batch n_q n_k"], value: Float[Tensor, "*#batch n_k d_v"], dropout_p: float
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: int | float,
+    dropout_p: int | float,
+) -> tuple[Tensor, Tensor]:
+    """Unchecked."""
+    if dropout_p == 0.0 and _inplace.applies(query, key, value):
+        return _inplace.attend(query, key, value, mask, scale)
+    return weighted_sum(_masked_softmax(_scores(query, key, scale), mask), value, dropout_p)
+
+
+def weighted_sum(
+    weights: Float[Tensor, "*#batch n_q n_k"], value: Float[Tensor, "*#batch n_k d_v"], dropout_p: int | float
 ) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*#batch n_q n_k"]]:
     """The last step: drop weights with probability ``dropout_p``, average the values by the rest."""
     if dropout_p > 0.0:
@@ -164,61 +185,3 @@ def fused_attention(
             empty, 0.0
         )
     return output.reshape(output.shape[len(lead) :])
-
-
-BLOCK = 2**20  # scores that are worked on together: 4 MB in float32, about what a core's caches hold
-
-
-def _attend_in_blocks(
-    query: Float[Tensor, "*batch n_q d_k"],
-    key: Float[Tensor, "*batch n_k d_k"],
-    value: Float[Tensor, "*batch n_k d_v"],
-    mask: Bool[Tensor, "..."] | None,
-    scale: int | float,
-) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*batch n_q n_k"]]:
-    """The same output and weights where no gradient will be asked for.
-
-    One buffer holds the scores and then the weights, and without a mask a few heads are finished
-    at a time, while their scores are still in the cache.
-    """
-    q, k, v = (x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in (query, key, value))
-    scores = q.new_empty(len(q), q.shape[1], k.shape[1])
-    output = q.new_empty(len(q), q.shape[1], v.shape[2])
-    in_cache = mask is None and query.device.type == "cpu"
-    step = max(1, BLOCK // (q.shape[1] * k.shape[1]) if in_cache else len(q))
-    for start in range(0, len(q), step):
-        part = slice(start, start + step)
-        block = scores[part]
-        torch.baddbmm(block, q[part], k[part].mT, beta=0, alpha=scale, out=block)
-        if mask is None:
-            torch.softmax(block, dim=-1, out=block)
-        else:
-            block = block.view(*query.shape[:-1], k.shape[1])
-            hidden_score, empty = _hidden_score(mask, block)
-            torch.where(mask, block, hidden_score, out=block)
-            torch.softmax(block, dim=-1, out=block).masked_fill_(empty, 0.0)
-        torch.bmm(scores[part], v[part], out=output[part])
-    return output.view(*query.shape[:-1], v.shape[2]), scores.view(*query.shape[:-1], k.shape[1])
-
-
-def _hidden_score(mask: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """What stands in for a hidden score, row by row, and which rows see nothing at all.
-
-    ``-inf`` in an ordinary row; 0 in a row that sees nothing. A softmax over ``-inf`` alone is NaN
-    in both directions; masks before and after would cover that, but not from a search for NaN
-    (``torch.autograd.detect_anomaly``), which would stop at a layer that is in order.
-    """
-    empty = ~mask.any(dim=-1, keepdim=True) if mask.ndim else ~mask
-    return torch.zeros_like(empty, dtype=scores.dtype).masked_fill(~empty, -math.inf), empty
-
-
-def _needs_no_graph(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """No gradient, function transform, exporter or autocast will look at the steps in between."""
-    in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
-    return not (
-        (torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)))
-        or torch.compiler.is_compiling()
-        or in_transform()
-        or torch.is_autocast_enabled(query.device.type)
-        or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
-    )

@@ -186,3 +186,14 @@ def mask_to_additive(
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         expect.fail(TypeError, "dtype", "a floating-point torch.dtype", dtype, "Did you mean scores.dtype?")
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
+
+
+def hidden_score(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """What stands in for a hidden score, row by row, and which rows see nothing at all.
+
+    ``-inf`` in an ordinary row; 0 in a row that sees nothing. A softmax over ``-inf`` alone is NaN
+    in both directions; masks before and after would cover that, but not from a search for NaN
+    (``torch.autograd.detect_anomaly``), which would stop at a layer that is in order.
+    """
+    empty = ~mask.any(dim=-1, keepdim=True) if mask.ndim else ~mask
+    return torch.zeros_like(empty, dtype=dtype).masked_fill(~empty, -math.inf), empty

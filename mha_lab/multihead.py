@@ -3,6 +3,7 @@
 Source: Vaswani et al. 2017, section 3.2.2.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -10,12 +11,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
-from mha_lab.attention import fetch, fused_attention, masked_softmax, scaled_dot_product_attention
+from mha_lab.attention import _attend, _masked_softmax, fused_attention, weighted_sum
 from mha_lab.heads import merge_heads, split_heads
 
-Score = Callable[
+ScoreFunction = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
     Float[Tensor, "batch heads n_q n_k"],
+]
+Transform = Callable[
+    [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
+    tuple[Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
 ]
 
 
@@ -86,7 +91,8 @@ class SingleHeadAttention(nn.Module):
             if isinstance(mask, Tensor) and mask.ndim == x.ndim + 1 and mask.shape[-3] == 1:
                 mask = mask.squeeze(-3)
             expect.mask_for(mask, (*x.shape[:-1], context.shape[-2]), x.device)
-        return scaled_dot_product_attention(self.q_proj(x), self.k_proj(context), self.v_proj(context), mask)
+        query, key, value = self.q_proj(x), self.k_proj(context), self.v_proj(context)
+        return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k), 0.0)
 
 
 class MultiHeadAttention(nn.Module):
@@ -94,28 +100,34 @@ class MultiHeadAttention(nn.Module):
 
     ``output = Concat(head_1, ..., head_h) W_o`` with
     ``head_i = attention(query W_q[i], key W_k[i], value W_v[i])``. The projections of all heads
-    are the column blocks of one wide ``Linear`` each; ``split_heads`` cuts them apart. A head is
-    ``d_k = d_model // num_heads`` wide, so the number of parameters does not depend on
-    ``num_heads``.
+    are the column blocks of one wide ``Linear`` each; ``split_heads`` cuts them apart. With the
+    default widths the number of parameters does not depend on ``num_heads``.
 
     Args:
-        d_model: the width of the output and of all heads together.
-        num_heads: how many heads; it divides ``d_model``.
+        d_model: the width of the output.
+        num_heads: how many heads.
+        d_k: the width of a head's queries and keys; ``None`` means ``d_model // num_heads``, and
+            ``num_heads`` must divide ``d_model``.
+        d_v: the width of a head's values; ``None`` as for ``d_k``.
         qdim, kdim, vdim: the widths of query, key and value; ``None`` means ``d_model``.
         bias: whether the four projections add a bias.
         dropout: the probability of dropping a weight, in training only.
-        score: a callable ``(query, key) -> scores`` on tensors split into heads,
-            ``(batch, num_heads, n, d_k)``, used in place of the scaled dot product; a module is
-            registered and trained along: ``AdditiveScore``, ``RelativePositionBias``, or
-            ``AlibiScore`` and ``RotaryScore`` of ``mha_lab.positions``.
+        transform: a callable ``(query, key) -> (query, key)`` on tensors split into heads,
+            ``(batch, num_heads, n, d_k)``, applied before the scores, such as ``positions.Rotary()``.
+            It works with everything else: the fused kernel, a ``score``, a cache of keys.
+        score: a callable ``(query, key) -> scores`` on the same tensors, used in place of the scaled
+            dot product: ``AdditiveScore``, ``RelativePositionBias``, ``AlibiScore``. It gets the vectors of
+            all queries and keys, and returns all scores, ``(batch, num_heads, n_q, n_k)``. (PyTorch's
+            ``flex_attention`` takes a ``score_mod(score, batch, head, q_idx, k_idx)`` instead: it gets
+            one scaled dot product and its indices, and returns one score.)
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
 
-    The projections start as ``torch.nn.MultiheadAttention``'s do: ``q_proj``, ``k_proj`` and
-    ``v_proj`` Xavier-uniform, biases 0.
+    A ``transform`` or ``score`` that is a module is registered and trained along. The projections start as
+    ``torch.nn.MultiheadAttention``'s do: ``q_proj``, ``k_proj`` and ``v_proj`` Xavier-uniform, biases 0.
 
     Raises:
-        TypeError: a size is not an int, ``score`` is not callable.
+        TypeError: a size is not an int, ``score`` or ``transform`` is not callable.
         ValueError: a size below 1, a ``num_heads`` that does not divide, a ``dropout`` outside
             ``[0, 1)``.
 
@@ -131,32 +143,37 @@ class MultiHeadAttention(nn.Module):
         d_model: int,
         num_heads: int,
         *,
+        d_k: int | None = None,
+        d_v: int | None = None,
         qdim: int | None = None,
         kdim: int | None = None,
         vdim: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
-        score: Score | None = None,
+        transform: Transform | None = None,
+        score: ScoreFunction | None = None,
         batch_first: bool = True,
     ) -> None:
         super().__init__()
         self.d_model = expect.whole_number("d_model", d_model)
         self.num_heads = expect.whole_number("num_heads", num_heads)
-        expect.divides("num_heads", num_heads, "d_model", d_model)
-        self.d_k = d_model // num_heads
+        if d_k is None or d_v is None:
+            expect.divides("num_heads", num_heads, "d_model", d_model)
+        self.d_k = d_model // num_heads if d_k is None else expect.whole_number("d_k", d_k)
+        self.d_v = d_model // num_heads if d_v is None else expect.whole_number("d_v", d_v)
         self.qdim = d_model if qdim is None else expect.whole_number("qdim", qdim)
         self.kdim = d_model if kdim is None else expect.whole_number("kdim", kdim)
         self.vdim = d_model if vdim is None else expect.whole_number("vdim", vdim)
         self.dropout = expect.probability("dropout", dropout)
-        if score is not None and (isinstance(score, type) or not callable(score)):
-            hint = f"Did you mean {score.__name__}(...)?" if isinstance(score, type) else ""
-            expect.fail(TypeError, "score", "None or a callable (query, key) -> scores", repr(score), hint)
+        expect.function("transform", transform, "(query, key) -> (query, key)")
+        expect.function("score", score, "(query, key) -> scores")
+        self.transform = transform
         self.score = score
         self.batch_first = batch_first
-        self.q_proj = nn.Linear(self.qdim, d_model, bias=bias)
-        self.k_proj = nn.Linear(self.kdim, d_model, bias=bias)
-        self.v_proj = nn.Linear(self.vdim, d_model, bias=bias)
-        self.out_proj = nn.Linear(d_model, d_model, bias=bias)
+        self.q_proj = nn.Linear(self.qdim, num_heads * self.d_k, bias=bias)
+        self.k_proj = nn.Linear(self.kdim, num_heads * self.d_k, bias=bias)
+        self.v_proj = nn.Linear(self.vdim, num_heads * self.d_v, bias=bias)
+        self.out_proj = nn.Linear(num_heads * self.d_v, d_model, bias=bias)
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             nn.init.xavier_uniform_(projection.weight)
         if bias:
@@ -179,8 +196,8 @@ class MultiHeadAttention(nn.Module):
             key: ``(batch, n_k, kdim)``; ``None`` means ``query``: self-attention.
             value: ``(batch, n_k, vdim)``; ``None`` means ``key``.
             mask: boolean, ``True`` = may attend, broadcastable to ``(batch, num_heads, n_q, n_k)``
-                also when ``batch_first=False``. A query that may attend to nothing fetches zeros,
-                so its output is the bias of ``out_proj``.
+                also when ``batch_first=False``. A query that may attend to nothing gets zeros from
+                every head, so its output is the bias of ``out_proj``.
             need_weights: ``False`` takes PyTorch's fused attention, which never stores the
                 weights: less time, and memory that grows with ``n`` and not ``n²``. With a
                 ``score`` of your own the weights are computed all the same.
@@ -193,37 +210,57 @@ class MultiHeadAttention(nn.Module):
         Raises:
             TypeError: an input is no floating-point tensor, dtypes differ, the mask is not boolean.
             ValueError: ranks, sizes, batches or devices do not match, an empty sequence, a mask
-                that does not broadcast, a ``score`` that returns another shape.
+                that does not broadcast, a ``score`` or ``transform`` that returns another shape.
         """
         key = query if key is None else key
         value = key if value is None else value
-        self._check(query, key, value)
+        self._check(query, key, value, mask)
         if query.ndim == 3 and not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        n_query, n_key = query.shape[-2], key.shape[-2]
-        score_shape = (*query.shape[:-2], self.num_heads, n_query, n_key)
-        if mask is not None:
-            expect.mask_for(mask, score_shape, query.device)
-        q, k, v = (
-            split_heads(projection(x), self.num_heads)
-            for projection, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
-        )
-        dropout_p = self.dropout if self.training else 0.0
-        if self.score is not None:
-            scores = self.score(q, k)
-            expect.returned_scores(scores, score_shape)
-            heads, weights = fetch(masked_softmax(scores, mask), v, dropout_p)
-        elif need_weights:
-            heads, weights = scaled_dot_product_attention(q, k, v, mask, dropout_p=dropout_p)
-        else:
-            heads = fused_attention(q, k, v, mask, dropout_p)
+        q, k, v = self.project(query, key, value)
+        heads, weights = self.attend(q, k, v, mask, need_weights)
         output = self.out_proj(merge_heads(heads))
         if output.ndim == 3 and not self.batch_first:
             output = output.transpose(0, 1)
         return output, weights if need_weights else None
 
-    def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """All that can be wrong with the three inputs, before anything is computed."""
+    def project(
+        self,
+        query: Float[Tensor, "*batch n_q qdim"],
+        key: Float[Tensor, "*batch n_k kdim"],
+        value: Float[Tensor, "*batch n_k vdim"],
+    ) -> tuple[
+        Float[Tensor, "*batch heads n_q d_k"],
+        Float[Tensor, "*batch heads n_k d_k"],
+        Float[Tensor, "*batch heads n_k d_v"],
+    ]:
+        """``split(query W_q)``, ``split(key W_k)``, ``split(value W_v)``; what comes in is not checked."""
+        pairs = ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
+        q, k, v = (split_heads(projection(x), self.num_heads) for projection, x in pairs)
+        return q, k, v
+
+    def attend(
+        self,
+        query: Float[Tensor, "*batch heads n_q d_k"],
+        key: Float[Tensor, "*batch heads n_k d_k"],
+        value: Float[Tensor, "*batch heads n_k d_v"],
+        mask: Bool[Tensor, "..."] | None,
+        need_weights: bool = True,
+    ) -> tuple[Float[Tensor, "*batch heads n_q d_v"], Float[Tensor, "*batch heads n_q n_k"] | None]:
+        """All heads at once, between the projections; what comes in is not checked."""
+        if self.transform is not None:
+            shapes = query.shape, key.shape
+            query, key = expect.transformed(self.transform(query, key), *shapes)
+        dropout_p = self.dropout if self.training else 0.0
+        if self.score is not None:
+            scores = expect.scored(self.score(query, key), (*query.shape[:-1], key.shape[-2]))
+            return weighted_sum(_masked_softmax(scores, mask), value, dropout_p)
+        if need_weights:
+            return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k), dropout_p)
+        return fused_attention(query, key, value, mask, dropout_p), None
+
+    def _check(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+        """All that can be wrong with the inputs, before anything is computed."""
         sequence_axis = -2 if self.batch_first else 0
         order = "batch, n" if self.batch_first else "n, batch"
         inputs = (("query", query, "qdim"), ("key", key, "kdim"), ("value", value, "vdim"))
@@ -243,6 +280,10 @@ class MultiHeadAttention(nn.Module):
             got = expect.shape(value.shape)
             expected = f"as many tokens as key, {key.shape[sequence_axis]}"
             expect.fail(ValueError, "value", expected, got, "Do key and value come from one sequence?")
+        if mask is not None:
+            batch = () if query.ndim == 2 else (query.shape[0 if self.batch_first else 1],)
+            n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
+            expect.mask_for(mask, (*batch, self.num_heads, n_query, n_key), query.device)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
@@ -280,17 +321,18 @@ class MultiHeadAttention(nn.Module):
         """PyTorch's layer with a copy of these weights: the inverse of ``from_torch``.
 
         Raises:
-            ValueError: PyTorch's layer has no place for a ``score`` or a ``qdim`` other than
-                ``d_model``.
+            ValueError: PyTorch's layer has no place for a ``score``, a ``transform``, a ``qdim`` other than
+                ``d_model``, or heads of another width than ``d_model // num_heads``.
 
         >>> MultiHeadAttention(6, 3).to_torch().num_heads
         3
         """
-        if self.score is not None:
-            expect.fail(ValueError, "score", "None, PyTorch's layer knows no other", repr(self.score))
-        if self.qdim != self.d_model:
-            expected = f"d_model = {self.d_model}, PyTorch's layer knows no other"
-            expect.fail(ValueError, "qdim", expected, self.qdim)
+        d_k = self.d_model // self.num_heads
+        wanted = {"score": None, "transform": None, "qdim": self.d_model, "d_k": d_k, "d_v": d_k}
+        for name, value in wanted.items():
+            if getattr(self, name) != value:
+                got = repr(getattr(self, name))
+                expect.fail(ValueError, name, f"{value}, PyTorch's layer knows no other", got)
         module = nn.MultiheadAttention(
             self.d_model,
             self.num_heads,
@@ -311,7 +353,8 @@ class MultiHeadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
-        return f"d_model={self.d_model}, num_heads={self.num_heads}, d_k={self.d_k}, dropout={self.dropout}"
+        widths = f"d_k={self.d_k}" + (f", d_v={self.d_v}" if self.d_v != self.d_k else "")
+        return f"d_model={self.d_model}, num_heads={self.num_heads}, {widths}, dropout={self.dropout}"
 
 
 def torch_parameters(

@@ -1,4 +1,4 @@
-"""Pictures of attention: weights as heatmaps, and where memory goes when heads are split.
+"""Pictures of attention: weights as heatmaps, where memory goes when heads are split, the layer's shapes.
 
 Queries are rows, keys are columns, one scale from 0 to 1 for all heads. In every heatmap
 
@@ -24,18 +24,24 @@ from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyBboxPatch, Rectangle
 from torch import Tensor
 
 from mha_lab import _expect as expect
-from mha_lab.heads import split_heads
+from mha_lab.attention import masked_softmax, scaled_dot_product_scores
+from mha_lab.heads import merge_heads, split_heads
+from mha_lab.masks import padding_mask
+from mha_lab.multihead import MultiHeadAttention
 
 PALETTE = "Blues"
 HIDDEN_COLOUR = "0.88"
 NAN_COLOUR = "#a83c00"
 DARK_FROM = 0.715  # from this weight on, white numbers have more contrast than black ones
-MOST_DESCRIBED = 16  # a longer heatmap is described by its first rows
-MOST_ANNOTATED = 100  # a heatmap with more cells gets no numbers
+MAX_DESCRIBED = 16  # a longer heatmap is described by its first rows
+MAX_ANNOTATED = 100  # a heatmap with more cells gets no numbers
+INK, TENSOR, LEARNED, ASKED = "#222222", "#dceaf6", "#f6e3cf", "#e4e4e4"
+LEFT, MIDDLE, RIGHT = 1.6, 4.8, 8.0
+Point = tuple[int | float, int | float]
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def heatmap_data(
     if key_labels is None and query_labels is not None and values.shape[0] == values.shape[1]:
         key_labels = query_labels
     if annotate is None:
-        annotate = values.size <= MOST_ANNOTATED
+        annotate = values.size <= MAX_ANNOTATED
     written = np.full(values.shape, annotate) & ~hidden.numpy()
     text = np.where(np.isnan(values), "NaN", np.char.mod("%.2f", values))
     return HeatmapData(
@@ -97,9 +103,9 @@ def describe(data: HeatmapData, title: str | None = None) -> str:
     start = f"{title}: heatmap" if title else "Heatmap"
     rows = [
         f"{label}: {_describe_row(data.values[i], data.hidden[i], data.key_labels)}"
-        for i, label in enumerate(data.query_labels[:MOST_DESCRIBED])
+        for i, label in enumerate(data.query_labels[:MAX_DESCRIBED])
     ]
-    more = [f"{n_q - MOST_DESCRIBED} more queries"] if n_q > MOST_DESCRIBED else []
+    more = [f"{n_q - MAX_DESCRIBED} more queries"] if n_q > MAX_DESCRIBED else []
     hidden = f" {data.hidden.sum()} of {data.hidden.size} cells hidden." if data.hidden.any() else ""
     return f"{start} of weights, {n_q} {queries} by {n_k} {keys}. {'; '.join(rows + more)}.{hidden}"
 
@@ -275,7 +281,7 @@ def contribution_heatmaps(
             vmin=-limit,
             vmax=limit,
             cmap="vlag",
-            annot=part.size <= MOST_ANNOTATED,
+            annot=part.size <= MAX_ANNOTATED,
             fmt=".2f",
             annot_kws={"fontsize": "small"},
             linewidths=0.5,
@@ -390,6 +396,66 @@ def memory_map(
     wrong = f"{data.misplaced.sum()} of {data.misplaced.size} cells hold a number of another token or head"
     axes[2].set_label(f"Bare view: {wrong}.")
     return axes
+
+
+def layer_shapes() -> Figure:
+    """Every tensor of one call of the layer, with its shape, from the input to the output.
+
+    The shapes are those of tensors that were really computed, so the picture cannot be wrong about them.
+    Its description, for ``plot.show``, is made from the same tensors.
+
+    Source: Vaswani et al. 2017, section 3.2.2 and figure 2.
+    """
+    with torch.random.fork_rng(devices=[]):  # the numbers do not matter; a seed set before must go on
+        layer = MultiHeadAttention(d_model=6, num_heads=3)
+    x, mask = torch.zeros(2, 5, 6), padding_mask([5, 3])
+    wide = [projection(x) for projection in (layer.q_proj, layer.k_proj, layer.v_proj)]
+    query, key, value = (split_heads(each, layer.num_heads) for each in wide)
+    scores = scaled_dot_product_scores(query, key)
+    weights = masked_softmax(scores, mask)
+    heads = weights @ value
+    concat = merge_heads(heads)
+    output = layer.out_proj(concat)
+    assert torch.equal(output, layer(x, mask=mask)[0])
+
+    figure, ax = plt.subplots(figsize=(8.6, 9.4), layout="constrained")
+    ax.set(xlim=(0, 9.6), ylim=(0.2, 11.6))
+    ax.axis("off")
+    _tensor_box(ax, MIDDLE, 11, "x", x)
+    columns = zip((LEFT, MIDDLE, RIGHT), ("query", "key", "value"), wide, (query, key, value), strict=True)
+    for column, name, tensor, cut in columns:
+        _arrow(ax, (MIDDLE, 10.6), (column, 10.0))
+        _tensor_box(ax, column, 9.6, f"{name[0]}_proj", tensor, colour=LEARNED)
+        _arrow(ax, (column, 9.2), (column, 8.6))
+        _tensor_box(ax, column, 8.2, f"split_heads: {name}", cut)
+    between = (LEFT + MIDDLE) / 2
+    _arrow(ax, (LEFT, 7.8), (between - 0.5, 7.2))
+    _arrow(ax, (MIDDLE, 7.8), (between + 0.5, 7.2))
+    _tensor_box(ax, between, 6.8, "query @ key.mT / sqrt(d_k)", scores, width=4.4)
+    _arrow(ax, (between, 6.4), (between, 5.8))
+    _tensor_box(ax, between, 5.4, "masked_softmax: weights", weights, width=4.4)
+    _tensor_box(ax, 6.65, 5.4, "mask", mask, colour=ASKED, width=1.7)
+    _arrow(ax, (5.8, 5.4), (between + 2.2, 5.4))
+    _arrow(ax, (between, 5.0), (between + 0.9, 4.4))
+    _arrow(ax, (RIGHT, 7.8), (RIGHT, 4.4))
+    _tensor_box(ax, 5.9, 4.0, "weights @ value: heads", heads, width=6.0)
+    _arrow(ax, (MIDDLE, 3.6), (MIDDLE, 3.0))
+    _tensor_box(ax, MIDDLE, 2.6, "merge_heads", concat)
+    _arrow(ax, (MIDDLE, 2.2), (MIDDLE, 1.6))
+    _tensor_box(ax, MIDDLE, 1.2, "out_proj: output", output, colour=LEARNED)
+    ax.text(
+        0.1, 0.4,
+        "batch 2, n = 5, d_model = 6, num_heads = 3, d_k = 2. Orange: learned. Mask: True = may attend.",
+        fontsize=10, color=INK,
+    )  # fmt: skip
+    ax.set_label(
+        f"The layer shape by shape. x {_size(x)} goes through q_proj, k_proj and v_proj, "
+        f"{_size(wide[0])} each; split_heads gives query, key and value, {_size(query)}; "
+        f"query @ key.mT / sqrt(d_k) is {_size(scores)}; with mask {_size(mask)}, masked_softmax "
+        f"gives weights {_size(weights)}; weights @ value, the heads, is {_size(heads)}; "
+        f"merge_heads gives {_size(concat)}; out_proj gives output {_size(output)}."
+    )
+    return figure
 
 
 def show(drawn: Axes | Figure | np.ndarray, alt: str | None = None) -> None:
@@ -532,3 +598,29 @@ def _draw_blocks(
     ax.set_yticks(ticks, names, fontsize="small")
     ax.set_xticks([])
     sns.despine(ax=ax, left=True, bottom=True)
+
+
+def _size(tensor: torch.Tensor) -> str:
+    """Of a tensor, for reading."""
+    return str(tuple(tensor.shape))
+
+
+def _tensor_box(
+    ax: Axes,
+    x: int | float,
+    y: int | float,
+    name: str,
+    tensor: torch.Tensor,
+    *,
+    colour: str = TENSOR,
+    width: float = 2.7,
+) -> None:
+    """A rounded box around a name and a shape."""
+    look = {"boxstyle": "round,pad=0.02,rounding_size=0.12", "facecolor": colour, "edgecolor": INK}
+    ax.add_patch(FancyBboxPatch((x - width / 2, y - 0.38), width, 0.76, **look))
+    ax.text(x, y + 0.14, name, ha="center", va="center", fontsize=11, color=INK, weight="bold")
+    ax.text(x, y - 0.19, _size(tensor), ha="center", va="center", fontsize=10.5, color=INK)
+
+
+def _arrow(ax: Axes, start: Point, end: Point) -> None:
+    ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": INK})

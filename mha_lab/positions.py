@@ -1,8 +1,7 @@
 """Ways to tell attention the order of its tokens: positions that are added, distances, rotations.
 
-``sinusoidal_positions`` is added to the embeddings. ``AlibiScore`` and ``RotaryScore`` change the
-scores: they are what ``MultiHeadAttention(score=...)`` takes, like ``RelativePositionBias`` in
-``mha_lab.scores``. In all of them the last query sits on the last key, as in ``causal_mask``.
+``sinusoidal_positions`` is added to the embeddings; ``Rotary`` turns queries and keys; ``alibi_bias`` is
+added to the scores. In all of them the last query sits on the last key, as in ``causal_mask``.
 """
 
 from typing import Literal
@@ -12,7 +11,6 @@ from jaxtyping import Float, Int, Real
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
-from mha_lab.attention import scaled_dot_product_scores
 
 
 def sinusoidal_positions(
@@ -108,11 +106,11 @@ def apply_rotary(
     return torch.stack(turned, dim=-1).flatten(-2) if layout == "pairs" else torch.cat(turned, dim=-1)
 
 
-class RotaryScore(nn.Module):
-    """Scaled dot product of queries and keys that ``apply_rotary`` has turned; no parameters.
+class Rotary(nn.Module):
+    """Turns queries and keys by ``apply_rotary``: what ``MultiHeadAttention(transform=...)`` takes.
 
-    ``scores[i, j] = R(i) query[i] · R(j) key[j] / sqrt(d_k)``, where ``R(m)`` turns by position ``m``.
-    Keys stand at 0 to ``n_k - 1``, queries at the last ``n_q`` of these positions.
+    ``(query, key)`` becomes ``(R(i) query[i], R(j) key[j])``, where ``R(m)`` turns by position ``m``. Keys
+    have positions 0 to ``n_k - 1``, queries the last ``n_q`` of these. There are no parameters.
 
     Args:
         base, layout: as in ``apply_rotary``.
@@ -123,8 +121,9 @@ class RotaryScore(nn.Module):
 
     Source: Su et al. 2021, section 3.2.2.
 
-    >>> RotaryScore()(torch.ones(2, 3, 5, 4), torch.ones(2, 3, 7, 4)).shape
-    torch.Size([2, 3, 5, 7])
+    >>> query, key = Rotary()(torch.ones(2, 3, 5, 4), torch.ones(2, 3, 7, 4))
+    >>> query.shape, key.shape
+    (torch.Size([2, 3, 5, 4]), torch.Size([2, 3, 7, 4]))
     """
 
     def __init__(self, *, base: int | float = 10000.0, layout: Literal["pairs", "halves"] = "pairs") -> None:
@@ -134,13 +133,13 @@ class RotaryScore(nn.Module):
 
     def forward(
         self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
-    ) -> Float[Tensor, "*batch n_q n_k"]:
-        """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
+    ) -> tuple[Float[Tensor, "*#batch n_q d_k"], Float[Tensor, "*#batch n_k d_k"]]:
+        """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to the same shapes."""
         expect.query_and_key(query, key)
         n_q, n_k = query.shape[-2], key.shape[-2]
         at = torch.arange(n_k - n_q, n_k, device=query.device)
         query = apply_rotary(query, at, base=self.base, layout=self.layout)
-        return scaled_dot_product_scores(query, apply_rotary(key, base=self.base, layout=self.layout))
+        return query, apply_rotary(key, base=self.base, layout=self.layout)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
@@ -213,45 +212,6 @@ def alibi_bias(
     expect.whole_number("n_query", n_query)
     n_key = n_query if n_key is None else expect.whole_number("n_key", n_key)
     return -slopes[:, None, None] * _distance(n_query, n_key, device).abs()
-
-
-class AlibiScore(nn.Module):
-    """Scaled dot product minus a fixed slope times the distance; no parameters.
-
-    ``scores[h, i, j] = query[h, i] · key[h, j] / sqrt(d_k) + bias[h, i, j]`` with ``alibi_bias``.
-
-    Args:
-        num_heads: how many heads the scores have.
-
-    Raises:
-        TypeError: ``num_heads`` is not an int; an input is no floating-point tensor, or dtypes differ.
-        ValueError: ``num_heads`` is below 1; inputs that do not have ``num_heads`` heads.
-
-    Source: Press et al. 2022, section 3.
-
-    >>> AlibiScore(num_heads=3)(torch.ones(2, 3, 5, 4), torch.ones(2, 3, 7, 4)).shape
-    torch.Size([2, 3, 5, 7])
-    """
-
-    def __init__(self, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads = expect.whole_number("num_heads", num_heads)
-
-    def forward(
-        self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch heads n_k d_k"]
-    ) -> Float[Tensor, "*batch heads n_q n_k"]:
-        """``(..., num_heads, n_q, d_k)`` and ``(..., num_heads, n_k, d_k)`` to scores."""
-        scores = scaled_dot_product_scores(query, key)
-        for name, x in (("query", query), ("key", key)):
-            if x.ndim < 3 or x.shape[-3] != self.num_heads:
-                expected = f"shape (..., num_heads = {self.num_heads}, n, d_k)"
-                expect.fail(ValueError, name, expected, expect.shape(x.shape), "Was it split into heads?")
-        n_q, n_k = scores.shape[-2:]
-        return scores + alibi_bias(self.num_heads, n_q, n_k, dtype=scores.dtype, device=scores.device)
-
-    def extra_repr(self) -> str:
-        """What ``print(module)`` shows."""
-        return f"num_heads={self.num_heads}"
 
 
 def _frequencies(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mha_lab import _expect as expect
 from mha_lab.attention import scaled_dot_product_scores
+from mha_lab.positions import Rotary, alibi_bias
 
 
 class AdditiveScore(nn.Module):
@@ -101,3 +102,61 @@ class RelativePositionBias(nn.Module):
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
         return f"num_heads={self.num_heads}, max_distance={self.max_distance}"
+
+
+class AlibiScore(nn.Module):
+    """Scaled dot product minus a fixed slope times the distance; no parameters.
+
+    ``scores[h, i, j] = query[h, i] · key[h, j] / sqrt(d_k) + bias[h, i, j]`` with ``alibi_bias``.
+
+    Args:
+        num_heads: how many heads the scores have.
+
+    Raises:
+        TypeError: ``num_heads`` is not an int; an input is no floating-point tensor, or dtypes differ.
+        ValueError: ``num_heads`` is below 1; inputs that do not have ``num_heads`` heads.
+
+    Source: Press et al. 2022, section 3.
+
+    >>> AlibiScore(num_heads=3)(torch.ones(2, 3, 5, 4), torch.ones(2, 3, 7, 4)).shape
+    torch.Size([2, 3, 5, 7])
+    """
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = expect.whole_number("num_heads", num_heads)
+
+    def forward(
+        self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch heads n_k d_k"]
+    ) -> Float[Tensor, "*batch heads n_q n_k"]:
+        """``(..., num_heads, n_q, d_k)`` and ``(..., num_heads, n_k, d_k)`` to scores."""
+        scores = scaled_dot_product_scores(query, key)
+        for name, x in (("query", query), ("key", key)):
+            if x.ndim < 3 or x.shape[-3] != self.num_heads:
+                expected = f"shape (..., num_heads = {self.num_heads}, n, d_k)"
+                expect.fail(ValueError, name, expected, expect.shape(x.shape), "Was it split into heads?")
+        n_q, n_k = scores.shape[-2:]
+        return scores + alibi_bias(self.num_heads, n_q, n_k, dtype=scores.dtype, device=scores.device)
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` shows."""
+        return f"num_heads={self.num_heads}"
+
+
+class RotaryScore(Rotary):
+    """Scaled dot product of queries and keys that ``Rotary`` has turned; no parameters.
+
+    ``scores[i, j] = R(i) query[i] · R(j) key[j] / sqrt(d_k)``. As ``MultiHeadAttention(score=RotaryScore())``
+    it gives what ``transform=Rotary()`` gives; only the latter can use the fused kernel.
+
+    Source: Su et al. 2021, section 3.2.2.
+
+    >>> RotaryScore()(torch.ones(2, 3, 5, 4), torch.ones(2, 3, 7, 4)).shape
+    torch.Size([2, 3, 5, 7])
+    """
+
+    def forward(
+        self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
+    ) -> Float[Tensor, "*batch n_q n_k"]:
+        """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
+        return scaled_dot_product_scores(*super().forward(query, key))

@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 from hypothesis import settings
+from jaxtyping import config
 
 matplotlib.use("Agg")  # no test opens a window
 
@@ -14,6 +15,12 @@ matplotlib.use("Agg")  # no test opens a window
 # `pytest --hypothesis-profile=default tests/test_bad_input.py` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.load_profile("same")
+
+
+def pytest_configure(config):
+    """Nothing was named: run what is fast."""
+    if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
+        config.option.markexpr = "not (slow or browser or grading or colab)"
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -28,6 +35,15 @@ def pytest_terminal_summary(terminalreporter):
                 largest[name] = max(value, largest.get(name, 0.0))
     for name, value in largest.items():
         terminalreporter.write_line(f"{name}: {value:.1e}")
+
+
+@pytest.fixture(autouse=True)
+def shapes_are_checked(request):
+    """In every call, but for tests that pass wrong arguments or trace the code."""
+    disable = request.node.get_closest_marker("unchecked") is not None
+    config.update("jaxtyping_disable", disable)
+    yield
+    config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(autouse=True)

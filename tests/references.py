@@ -1,6 +1,8 @@
 """Attention as loops over single numbers: slow, and short enough to be checked by eye."""
 
 import math
+from collections.abc import Sequence
+from itertools import combinations, product
 
 import torch
 from torch import Tensor
@@ -57,6 +59,20 @@ def mask_of_kind(kind: str, batch: int, heads: int, n_q: int, n_k: int) -> Tenso
             ]
         )
     raise ValueError(kind)
+
+
+def pairwise(*axes: Sequence) -> list[tuple]:
+    """A few of all combinations, in which any two values of any two axes meet."""
+
+    def pairs(case: tuple) -> set:
+        return set(combinations(enumerate(case), 2))
+
+    cases, chosen = list(product(*axes)), []
+    left = set().union(*map(pairs, cases))
+    while left:
+        chosen.append(max(cases, key=lambda case: len(pairs(case) & left)))
+        left -= pairs(chosen[-1])
+    return chosen
 
 
 MASKS = ("none", "all", "keys", "causal", "padding", "both", "each sample and head")

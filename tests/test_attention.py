@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mha_lab import (
-    attention,
+    _inplace,
     causal_mask,
     masked_softmax,
     scaled_dot_product_attention,
@@ -198,7 +198,7 @@ def test_nothing_that_came_in_is_changed(mask, grad):
 @pytest.mark.parametrize("kind", [*MASKS, *EMPTY])
 def test_the_path_without_gradients_gives_the_same_numbers(kind, scale, block, monkeypatch):
     """It works in place and block by block; six heads are six, six, two and one blocks here."""
-    monkeypatch.setattr(attention, "BLOCK", block)
+    monkeypatch.setattr(_inplace, "BLOCK", block)
     tensors = problem(requires_grad=True)
     mask = EMPTY[kind] if kind in EMPTY else mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
     with_grad = scaled_dot_product_attention(*tensors, mask, scale=scale)

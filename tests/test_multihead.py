@@ -6,6 +6,8 @@ import pickle
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from mha_lab import (
@@ -17,7 +19,9 @@ from mha_lab import (
     padding_mask,
     scaled_dot_product_scores,
 )
-from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind
+from mha_lab.positions import Rotary, alibi_slopes, apply_rotary
+from mha_lab.scores import AlibiScore
+from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind, pairwise
 
 BATCH, N_Q, N_K, D_K, KDIM, VDIM = 2, 5, 7, 11, 13, 17
 SOURCES = ("self", "cross", "cross, own widths")
@@ -74,22 +78,32 @@ def gradients(module):
     return found
 
 
-@pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("heads", [1, 2, 3])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+CASES = (DTYPES, [1, 2, 3], SOURCES, MASKS, [True, False], [True, False], [True, False])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "heads", "source", "kind", "bias", "batch_first", "need_weights"), pairwise(*CASES), ids=str
+)
 def test_equal_to_pytorchs_layer(dtype, heads, source, kind, bias, batch_first, need_weights):
+    """Any two choices meet in one of these; the next test takes some of all 1,008 combinations."""
+    compare(dtype, heads, source, kind, bias, batch_first, need_weights)
+
+
+@settings(max_examples=15, deadline=None)
+@given(case=st.tuples(*map(st.sampled_from, CASES)))
+def test_equal_to_pytorchs_layer_in_any_case(case):
+    compare(*case)
+
+
+def compare(dtype, heads, source, kind, bias, batch_first, need_weights):
     """Output, weights, and the gradients of every parameter and every input."""
     tolerance = TOLERANCE[dtype]
     ours, theirs = pair(heads, source, bias, batch_first, dtype)
-    given = inputs(source, heads * D_K, dtype)
+    all_three = inputs(source, heads * D_K, dtype)
     if not batch_first:
-        given = [None if x is None else x.transpose(0, 1).contiguous() for x in given]
-    mine = [None if x is None else x.clone().requires_grad_() for x in given]
-    other = [None if x is None else x.clone().requires_grad_() for x in given]
+        all_three = [None if x is None else x.transpose(0, 1).contiguous() for x in all_three]
+    mine = [None if x is None else x.clone().requires_grad_() for x in all_three]
+    other = [None if x is None else x.clone().requires_grad_() for x in all_three]
     n_k = N_Q if source == "self" else N_K
     mask = mask_of_kind(kind, BATCH, heads, N_Q, n_k)
 
@@ -410,6 +424,81 @@ def test_copies_are_whole_and_apart(layer, copied):
 def test_parameters_do_not_grow_with_heads():
     counts = {sum(p.numel() for p in MultiHeadAttention(12, h).parameters()) for h in (1, 2, 3, 12)}
     assert counts == {4 * (12 * 12 + 12)}
+
+
+# Widths and transformations of one's own
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_heads_of_other_widths_equal_the_loops(need_weights, gradient):
+    """``d_model = 6`` is neither 2 · 3 nor 2 · 5, and 4 heads do not divide it."""
+    heads, d_k, d_v = 4, 3, 5
+    layer = MultiHeadAttention(6, heads, d_k=d_k, d_v=d_v).double()
+    x = torch.randn(BATCH, N_Q, 6, dtype=torch.float64)
+    with torch.set_grad_enabled(gradient):
+        output, weights = layer(x, need_weights=need_weights)
+    q, k, v = (projection(x) for projection in (layer.q_proj, layer.k_proj, layer.v_proj))
+    for b in range(BATCH):
+        found = []
+        for h in range(heads):
+            qk, vs = slice(h * d_k, (h + 1) * d_k), slice(h * d_v, (h + 1) * d_v)
+            head, expected = looped_attention(q[b][:, qk], k[b][:, qk], v[b][:, vs])
+            found.append(head)
+            if need_weights:
+                assert_close(weights[b, h], expected, 1e-10)
+        assert_close(output[b], layer.out_proj(torch.cat(found, dim=1)), 1e-10)
+    assert "d_k=3, d_v=5" in repr(layer)
+    with pytest.raises(ValueError, match=r"d_k: expected 1, PyTorch's layer knows no other, got 3"):
+        layer.to_torch()
+
+
+def test_one_width_given_leaves_the_other_as_it_is():
+    layer = MultiHeadAttention(6, 2, d_k=5)
+    assert (layer.d_k, layer.d_v) == (5, 3)
+    with pytest.raises(ValueError, match="num_heads: expected a number that divides d_model = 6"):
+        MultiHeadAttention(6, 4, d_k=5)
+
+
+@pytest.mark.parametrize("score", [None, AlibiScore(3)])
+@pytest.mark.parametrize("mask", [None, torch.ones(N_Q, N_Q).tril().bool()])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_a_transformation_reaches_every_path(gradient, mask, score):
+    """Rotated by hand before a layer without projections: with weights, fused, and with a score."""
+    heads, width = 3, 4
+    layer = MultiHeadAttention(heads * width, heads, transform=Rotary(), score=score, bias=False).double()
+    with torch.no_grad():
+        for projection in (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj):
+            projection.weight.copy_(torch.eye(heads * width))
+    x = torch.randn(BATCH, N_Q, heads * width, dtype=torch.float64)
+    with torch.set_grad_enabled(gradient):
+        output, weights = layer(x, mask=mask)
+        fused, none = layer(x, mask=mask, need_weights=False)
+    assert none is None
+    assert_close(fused, output, 1e-10)
+    turned = apply_rotary(x.unflatten(-1, (heads, width)).transpose(1, 2))
+    scores = turned @ turned.mT / width**0.5
+    if score is not None:
+        distance = (torch.arange(N_Q)[:, None] - torch.arange(N_Q)).abs()
+        scores = scores - alibi_slopes(heads)[:, None, None] * distance
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    assert_close(weights, scores.softmax(-1), 1e-7)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("transform", "error", "says"),
+    [
+        (3, TypeError, "transform: expected None or a callable"),
+        (Rotary, TypeError, "Did you mean Rotary"),
+        (lambda q, k: q, TypeError, r"callable that returns \(query, key\)"),
+        (lambda q, k: (q, k[..., :1]), ValueError, r"of shapes \(2, 2, 5, 4\) and"),
+    ],
+)
+def test_a_transformation_that_is_none_is_named(transform, error, says):
+    with pytest.raises(error, match=says):
+        MultiHeadAttention(8, 2, transform=transform)(torch.ones(2, 5, 8))
 
 
 # To and from PyTorch's layer

@@ -12,6 +12,8 @@ import torch
 from mha_lab import MultiHeadAttention, mask_to_blocked
 from tests.references import mask_of_kind
 
+pytestmark = pytest.mark.slow  # Keras and transformers take long to load
+
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 KINDS = ["none", "keys", "causal", "padding", "both", "each sample and head"]

@@ -15,13 +15,12 @@ from mha_lab import (
     scaled_dot_product_scores,
 )
 from mha_lab.positions import (
-    AlibiScore,
-    RotaryScore,
     alibi_bias,
     alibi_slopes,
     apply_rotary,
     sinusoidal_positions,
 )
+from mha_lab.scores import AlibiScore, RotaryScore
 from tests.references import assert_close, looped_attention
 
 BATCH, HEADS, N, D = 2, 3, 7, 22  # a rotary width is even: twice a prime

@@ -22,7 +22,7 @@ CHAPTERS = Path(__file__).parents[1] / "notebooks"
 CHAPTER_LINK = re.compile(r"\]\((\.\./\d\d_\w+/\d\d_\w+\.ipynb)")
 CONFIGURATION = '''"""nbgrader's settings for this course; `nbgrader --help-all` lists what else there is."""
 
-from mha_lab.classroom.grading import configure
+from mha_lab.grading.nbgrader import configure
 
 c = get_config()
 configure(c)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nbgrader.exchange.default import ExchangeCollect
 
-from mha_lab.classroom import intake
+from mha_lab.grading import intake
 from tools.course import RECEIVED, Stop, alone, digest, received, settings, write
 
 
@@ -45,17 +45,18 @@ def collect(course: Path, chapter: str) -> int:
             except (intake.Refused, OSError) as reason:
                 print(f"not collected: {name!a}: {reason}", file=sys.stderr)
                 refused += 1
+        kept = len(latest)
         for student, (changed, data) in latest.items():
             try:
                 _keep(course / "submitted", student, chapter, data)
             except OSError as reason:
                 print(f"not collected: {student!a}: {reason.strerror}", file=sys.stderr)
-                refused += 1
+                refused, kept = refused + 1, kept - 1
                 continue
             moment = datetime.fromtimestamp(changed, UTC)
             record.setdefault(chapter, {})[student] = [moment.isoformat(), digest(data)]
         write(course / RECEIVED, json.dumps(record, indent=1).encode())
-    print(f"{len(latest)} collected into {course / 'submitted'}" + f", {refused} refused" * bool(refused))
+    print(f"{kept} collected into {course / 'submitted'}" + f", {refused} refused" * bool(refused))
     return int(refused > 0)
 
 

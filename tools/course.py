@@ -12,12 +12,28 @@ from pathlib import Path
 from nbgrader.apps import NbGrader, NbGraderAPI
 from nbgrader.converters import Autograde
 from nbgrader.coursedir import CourseDirectory
+from traitlets import TraitError
 
-from mha_lab.classroom import grading
+from mha_lab.grading import nbgrader as grading
 
 # Settings of nbgrader that stay as they are.
 OURS = [f"{step}_directory" for step in ("source", "release", "submitted", "autograded", "feedback")]
 OURS += ["directory_structure", "student_id", "student_id_exclude", "notebook_id"]
+# Settings that a course may have (``None``: all of this part). Any other may let a submission out of its
+# walls, or give points for nothing.
+ALLOWED = {
+    "Application": None,
+    "AssignLatePenalties": None,
+    "Autograde": {"sanitize_preprocessors", "autograde_preprocessors", "create_student"},
+    "ClearHiddenTests": None,
+    "ClearSolutions": None,
+    "CourseDirectory": None,
+    "GenerateAssignment": {"preprocessors", "create_assignment"},
+    "GradeApart": {"isolation", "image", "cell_seconds", "seconds"},
+    "IncludeHeaderFooter": None,
+    "LimitOutput": {"max_lines", "max_traceback"},
+    "NbGrader": None,
+}
 RECEIVED = "received.json"  # when a submission came through the exchange, by the system's clock
 
 
@@ -51,9 +67,20 @@ def settings(course: Path) -> NbGraderAPI:
     used = Autograde(coursedir=api.coursedir, parent=api)
     if not grading.holds(list(used.sanitize_preprocessors), list(used.autograde_preprocessors)):
         raise Stop(
-            f"{course}/nbgrader_config.py does not call configure(c) of mha_lab.classroom.grading, or "
+            f"{course}/nbgrader_config.py does not call configure(c) of mha_lab.grading.nbgrader, or "
             "changes its preprocessors: submissions would run with your rights. Nothing was done"
         )
+    for part, chosen in app.config.items():
+        allowed = None if part.startswith("Exchange") else ALLOWED.get(part, set())
+        if allowed is not None and (strange := sorted(set(chosen) - allowed)):
+            raise Stop(
+                f"{course}/nbgrader_config.py sets c.{part}.{strange[0]}: delete that line, or grade this "
+                "course with nbgrader itself, without walls"
+            )
+    try:
+        grading.GradeApart(config=app.config)
+    except TraitError as error:
+        raise Stop(f"{course}/nbgrader_config.py: {error}") from None
     if Path(api.coursedir.root).resolve() != course:
         raise Stop(f"{course}/nbgrader_config.py sets another root than its own folder")
     usual = CourseDirectory()

@@ -5,7 +5,6 @@ The files hold no date and no version, so drawing twice on one machine gives the
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import matplotlib as mpl
@@ -16,9 +15,6 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
 from mha_lab import plot, scaled_dot_product_attention, split_heads, toy
-from mha_lab.diagrams import layer_shapes
-from tools.architecture import architecture
-from tools.badges import badge
 
 FOLDER = Path(__file__).parents[1] / "figures"
 
@@ -31,20 +27,8 @@ def two_heads() -> Figure:
     return plot.head_heatmaps(weights, toy.tokens())[0].figure
 
 
-def memory_map() -> Figure:
-    """The right and the wrong way to split heads."""
-    return plot.memory_map(n=3, num_heads=2, d_k=2)[0].figure
-
-
 FIGURES: dict[str, Callable[[], Figure]] = {
     "two_heads": two_heads,
-    "memory_map": memory_map,
-    "layer_shapes": layer_shapes,
-    "architecture": architecture,
-    "open_in_colab": partial(badge, "Open in Colab"),
-    "open_in_binder": partial(badge, "Open in Binder"),
-    "open_in_codespaces": partial(badge, "Open in Codespaces"),
-    "open_in_vs_code": partial(badge, "Open in VS Code"),
 }
 
 

@@ -13,12 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.api import (
+    Grade,
+    Gradebook,
+    MissingEntry,
+    SubmittedAssignment,
+    SubmittedNotebook,
+    get_alembic_version,
+)
 from nbgrader.apps import NbGraderAPI
 
-from mha_lab.check.sandbox import limit_memory
-from mha_lab.classroom import grading, intake
-from mha_lab.classroom.isolation import MEMORY, why_not
+from mha_lab.check.runner import limit_memory
+from mha_lab.grading import intake
+from mha_lab.grading.nbgrader import GradeApart
+from mha_lab.grading.sandbox import MEMORY, why_not
 from tools.course import Stop, alone, digest, received, settings
 
 CHECKED = "checked"  # one clean notebook for each submission: what nbgrader reads
@@ -38,11 +46,11 @@ def grade(course: Path, chapter: str) -> int:
     api = settings(course)
     if not (course / "source" / chapter / f"{chapter}.ipynb").is_file():
         raise Stop(f"there is no assignment {chapter!a} in {course / 'source'}")
-    walls = grading.GradeApart(config=api.config)
+    walls = GradeApart(config=api.config)
     if missing := why_not(walls.isolation, walls.image):
         raise Stop(f"nothing was graded, for want of isolation: {missing}. See docs/teaching.md")
     with alone(course):
-        before = _sound_gradebook(api, chapter)
+        _sound_gradebook(api, chapter)
         found, failed = intake.students(course / "submitted", chapter)
         times = received(course).get(chapter, {})
         for student in found:
@@ -52,7 +60,7 @@ def grade(course: Path, chapter: str) -> int:
             if reason:
                 failed[student] = reason
             print(f"{student}: {'not graded' if reason else 'graded'}", flush=True)
-        for line in _by_hand(api, chapter, failed, before):
+        for line in [*_by_hand(api, chapter, failed), *_elsewhere(course)]:
             print(line)
         for student, reason in failed.items():
             print(f"not graded: {student!a}: {reason}", file=sys.stderr)
@@ -67,8 +75,8 @@ def grade(course: Path, chapter: str) -> int:
     return int(bool(failed))
 
 
-def _sound_gradebook(api: NbGraderAPI, chapter: str) -> set[str]:
-    """Look at the gradebook, and keep a copy of it as it was; who has handed this chapter in before."""
+def _sound_gradebook(api: NbGraderAPI, chapter: str) -> None:
+    """Look at the gradebook, and then keep a copy of it as it was."""
     address = api.coursedir.db_url
     file = Path(address.removeprefix("sqlite:///"))
     backup = file.with_name(f"{file.name}.before-grading")
@@ -77,14 +85,23 @@ def _sound_gradebook(api: NbGraderAPI, chapter: str) -> set[str]:
     try:
         if address.startswith("sqlite:///"):
             with closing(sqlite3.connect(file)) as connection:
-                sound = connection.execute("pragma integrity_check").fetchone() == ("ok",)
-                if not sound:
+                if connection.execute("pragma integrity_check").fetchone() != ("ok",):
                     raise sqlite3.DatabaseError
-                _copy(connection, backup)
+                version = connection.execute("select version_num from alembic_version").fetchone()
+                if version != (get_alembic_version(),):
+                    raise LookupError
         with Gradebook(address) as gradebook:
             gradebook.find_notebook(chapter, chapter)
-            return {submission.student_id for submission in gradebook.assignment_submissions(chapter)}
-    except (sqlite3.OperationalError, OSError) as reason:
+            for table in (Grade, SubmittedAssignment, SubmittedNotebook):
+                gradebook.db.query(table).first()  # all columns are there
+        if address.startswith("sqlite:///"):
+            with closing(sqlite3.connect(file)) as connection:
+                _copy(connection, backup)
+    except sqlite3.OperationalError as reason:
+        if "no such table" in str(reason):
+            raise Stop(f"{file} is no gradebook of this version of nbgrader; nothing was changed") from None
+        raise Stop(f"{file} cannot be read, or no copy of it can be written: {reason}") from None
+    except OSError as reason:
         raise Stop(f"{file} cannot be read, or no copy of it can be written: {reason}") from None
     except sqlite3.DatabaseError:
         last = f"The last good copy may be {backup}" if backup.exists() else "There is no copy"
@@ -92,7 +109,7 @@ def _sound_gradebook(api: NbGraderAPI, chapter: str) -> set[str]:
     except MissingEntry:
         raise Stop(f"{file} does not know {chapter}: run make classroom once more") from None
     except Exception:  # a database with other tables
-        raise Stop(f"{file} is no gradebook of this version of nbgrader") from None
+        raise Stop(f"{file} is no gradebook of this version of nbgrader; nothing was changed") from None
 
 
 def _copy(connection: sqlite3.Connection, backup: Path) -> None:
@@ -174,17 +191,24 @@ def _done(result: dict[str, Any]) -> None:
         raise RuntimeError(lines[-1])
 
 
-def _by_hand(api: NbGraderAPI, chapter: str, failed: dict[str, str], before: set[str]) -> list[str]:
-    """What a teacher has to look at: points by hand, and points of those who handed in ``before``."""
+def _elsewhere(course: Path) -> list[str]:
+    """What lies in ``submitted/`` where no chapter is looked for."""
+    chapters = {path.name for path in (course / "source").iterdir()}
+    return [
+        f"look at this: {place!a} in submitted/ is no folder STUDENT/CHAPTER/ of a chapter"
+        for place in intake.others(course / "submitted", chapters)
+    ]
+
+
+def _by_hand(api: NbGraderAPI, chapter: str, failed: dict[str, str]) -> list[str]:
+    """What a teacher has to look at: points by hand, and points of those who were not graded now."""
     lines = []
     with Gradebook(api.coursedir.db_url) as gradebook:
         for submission in gradebook.assignment_submissions(chapter):
             student = submission.student_id
             if student in failed:
-                if student in before:
-                    lines.append(
-                        f"look at this: {student} keeps {submission.score:g} points, of an earlier submission"
-                    )
+                score = f"{submission.score:g} points"
+                lines.append(f"look at this: {student} was not graded now; the gradebook has {score}")
                 continue
             for notebook in submission.notebooks:
                 for cell in notebook.grades:
@@ -221,4 +245,4 @@ def _table(api: NbGraderAPI, file: Path) -> None:
 def _defused(value: Any) -> str:
     """A text that no spreadsheet takes for a formula."""
     text = "" if value is None else str(value)
-    return f"'{text}" if text[:1] in tuple("=+-@\t\r") else text
+    return f"'{text}" if text.strip()[:1] in tuple("=+-@") or text != text.strip() else text

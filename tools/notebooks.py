@@ -24,7 +24,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
-from mha_lab.check.exercise import find, names
+from mha_lab.exercises import find, names
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 METADATA = {

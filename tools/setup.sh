@@ -1,6 +1,7 @@
 #!/bin/sh
-# Make .venv and install everything at the pins. `make lab` and `make test` call this; it does
+# Make .venv and install at the pins. `make lab` and `make test` call this; it does
 # nothing when .venv is up to date. Each thing that can be wrong gets one line.
+#   EXTRAS=lab     what a learner needs; EXTRAS=all: what the checks need too
 #   PYTHON=...    use this Python        VENV=...    put the environment there
 #   NEED_MB=...   free space to ask for (3000)
 #   CONSTRAINTS=...    other versions than the pins
@@ -9,7 +10,8 @@ set -u
 VENV=${VENV:-.venv}
 NEED_MB=${NEED_MB:-3000}
 CONSTRAINTS=${CONSTRAINTS:-constraints.txt}
-STAMP=$VENV/.ready
+EXTRAS=${EXTRAS:-lab}
+READY=$VENV/.ready-$EXTRAS
 
 stop() { printf 'make: %s\n' "$1" >&2; exit 1; }
 
@@ -34,12 +36,12 @@ find_python() {
     stop "Python 3.11 or newer is needed, and none was found: install it, or say make PYTHON=/path/to/python3.11"
 }
 
-# A stamp that is newer than what it was made from, and a Python that still runs: nothing to do.
-if [ -f "$STAMP" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
-    newer=$(find pyproject.toml "$CONSTRAINTS" tools/setup.sh -newer "$STAMP" 2>/dev/null)
+# A mark that is newer than what it was made from, and a Python that still runs: nothing to do.
+if [ -f "$READY" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
+    newer=$(find pyproject.toml "$CONSTRAINTS" tools/setup.sh -newer "$READY" 2>/dev/null)
     [ -z "$newer" ] && exit 0
 fi
-rm -f "$STAMP"
+rm -f "$READY"
 
 python=$(find_python) || exit 1
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
@@ -63,10 +65,12 @@ fi
 echo "[2/2] installing the packages of pyproject.toml at the versions of $CONSTRAINTS (a few minutes the first time)"
 # pip's standard output stays on the terminal, with its progress bars; what it complains about is
 # read here, so that a full disk gets one line and not a traceback.
+wanted=lab
+[ "$EXTRAS" = all ] && wanted=lab,dev,class,browser,pretrained,project,site
 exec 3>&1
 complaints=$(
     PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install \
-        --editable '.[lab,dev,class,browser,pretrained,project,site]' --constraint "$CONSTRAINTS" 2>&1 >&3 || echo "pip failed"
+        --editable ".[$wanted]" --constraint "$CONSTRAINTS" 2>&1 >&3 || echo "pip failed"
 )
 exec 3>&-
 case $complaints in
@@ -80,6 +84,13 @@ case $complaints in
 esac
 # nbgrader adds a teacher's menus to JupyterLab. A learner's stays without them: docs/teaching.md says
 # how to get them back.
+if [ "$EXTRAS" = all ]; then
+    touch "$VENV/.ready-lab"
+else
+    touch "$READY"
+    echo "ready"
+    exit 0
+fi
 settings=$VENV/etc/jupyter
 mkdir -p "$settings/labconfig"
 printf '%s\n' '{"disabledExtensions": {"@jupyter/nbgrader": true}}' >"$settings/labconfig/page_config.json"
@@ -88,5 +99,5 @@ printf '%s\n' '{"ServerApp": {"jpserver_extensions": {
   "nbgrader.server_extensions.validate_assignment": false,
   "nbgrader.server_extensions.assignment_list": false,
   "nbgrader.server_extensions.course_list": false}}}' >"$settings/jupyter_server_config.json"
-touch "$STAMP"
+touch "$READY"
 echo "ready"

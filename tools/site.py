@@ -25,7 +25,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from mha_lab.explore import _widget
-from tools.stamp import BRANCH, Chapter, address, between, chapter_paths
+from tools.sync import BRANCH, Chapter, address, between, chapter_paths
 
 ROOT = Path(__file__).parents[1]
 LOOK = ROOT / "docs" / "site"  # conf.py, templates, style and scripts

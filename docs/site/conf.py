@@ -4,9 +4,10 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
-from tools.stamp import address, launch
+from tools.sync import address, launch
 
 project = "mha_lab"
 author = "the authors of mha_lab"
@@ -81,6 +82,7 @@ def about_page(app: Sphinx, name: str, template: str, context: dict, tree: nodes
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_lexer("mermaid", TextLexer)  # the forge draws it; here it is text
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     app.connect("html-page-context", about_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

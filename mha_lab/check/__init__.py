@@ -11,14 +11,15 @@ import difflib
 import inspect
 from typing import Any
 
-from mha_lab.check.diagnose import Finding, judge
-from mha_lab.check.exercise import Exercise, find, names
+from mha_lab.check.diagnosis import Diagnosis, diagnose
 from mha_lab.check.report import Report, make
+from mha_lab.check.runner import run
+from mha_lab.exercises import Exercise, Rng, find, names
 
-__all__ = ["Score", "check", "solution"]
+__all__ = ["CheckResult", "check", "solution"]
 
 
-class Score(float):
+class CheckResult(float):
     """The points earned, as a number; what else there is to say, as attributes.
 
     ``points`` and ``possible``; ``passed`` and ``attempted``; ``diagnosis``, the name of the mistake
@@ -33,21 +34,21 @@ class Score(float):
     diagnosis: str | None
     message: str
 
-    def __new__(cls, exercise: Exercise, finding: Finding | None, message: str) -> "Score":
-        passed = finding is not None and finding.slug is None
-        score = super().__new__(cls, exercise.points if passed else 0)
-        score.points, score.possible = float(score), float(exercise.points)
-        score.passed, score.attempted = passed, finding is not None
-        score.diagnosis = finding.slug if finding else None
-        score.message = message
-        return score
+    def __new__(cls, exercise: Exercise, diagnosis: Diagnosis | None, message: str) -> "CheckResult":
+        passed = diagnosis is not None and diagnosis.name is None
+        result = super().__new__(cls, exercise.points if passed else 0)
+        result.points, result.possible = float(result), float(exercise.points)
+        result.passed, result.attempted = passed, diagnosis is not None
+        result.diagnosis = diagnosis.name if diagnosis else None
+        result.message = message
+        return result
 
 
-def check(answer: Any) -> Score:
+def check(answer: Any) -> CheckResult:
     """Try ``answer`` on random problems, print a short report, and return the points.
 
     The exercise is found by the function's name. The function runs in a process of its own, for at
-    most 10 seconds of computing (see ``mha_lab.check.sandbox``): nothing that it does, prints or changes
+    most 10 seconds of computing (see ``mha_lab.check.runner``): nothing that it does, prints or changes
     reaches the notebook, and whatever it raises ends up in the report. A stub that raises
     ``NotImplementedError`` earns 0 points.
 
@@ -55,17 +56,19 @@ def check(answer: Any) -> Score:
         answer: the function itself: ``check(split_heads)``.
 
     Returns:
-        a ``Score``, which is a ``float``.
+        a ``CheckResult``, which is a ``float``.
 
     Raises:
         TypeError: ``answer`` is no function.
         ValueError: there is no exercise of this name.
     """
     exercise = _find(answer)
-    finding = judge(exercise, answer, exercise.refused())
-    report = make(exercise, finding)
+    problems = list(exercise.problems(Rng()))
+    outcomes = run(exercise, answer, problems)
+    diagnosis = diagnose(exercise, problems, outcomes)
+    report = make(exercise, diagnosis)
     _show(report)
-    return Score(exercise, finding, str(report))
+    return CheckResult(exercise, diagnosis, str(report))
 
 
 def solution(name: str) -> None:

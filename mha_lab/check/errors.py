@@ -42,12 +42,12 @@ def _attribute(found: re.Match, line: str, ranks: dict, where: dict) -> str:
 def _turned(line: str, ranks: dict) -> str:
     """``.T`` or a fixed pair of axes on something with a batch in front."""
     for name, rank in ranks.items():
-        if rank > 2 and re.search(rf"\b{name}\.(T\b|t\(\))", line):
+        if rank > 2 and re.search(rf"\b{re.escape(name)}\.(T\b|t\(\))", line):
             return (
                 f"`{name}` has {rank} axes, and `.T` turns all of them around: "
                 "`.mT` swaps the last two and leaves the axes in front alone."
             )
-        if rank > 2 and re.search(rf"\b{name}\.transpose\((0, ?1|1, ?0)\)", line):
+        if rank > 2 and re.search(rf"\b{re.escape(name)}\.transpose\((0, ?1|1, ?0)\)", line):
             return (
                 f"`{name}` has {rank} axes: `transpose(0, 1)` swaps the first two. "
                 "Axes counted from the end, `transpose(-2, -1)`, fit any number of axes in front."

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from mha_lab.check.compare import TOLERANCE, apart, as_array, close, kind, parts, same, shape
+from mha_lab.exercises._results import TOLERANCE, apart, as_array, close, kind, parts, same, shape
 
 
 def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:

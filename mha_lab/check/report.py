@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mha_lab.check import compare
-from mha_lab.check.diagnose import Finding
-from mha_lab.check.exercise import Exercise
-from mha_lab.check.sandbox import Plain
+from mha_lab.check.diagnosis import Diagnosis
+from mha_lab.check.runner import Plain
+from mha_lab.exercises import Exercise
+from mha_lab.exercises import _results as compare
 
 
 @dataclass(frozen=True)
@@ -47,24 +47,26 @@ def points(number: int | float) -> str:
     return f"{number:g} point" + ("" if number == 1 else "s")
 
 
-def make(exercise: Exercise, finding: Finding | None) -> Report:
-    """The report on one answer; ``finding`` is ``None`` for a stub."""
-    if finding is None:
+def make(exercise: Exercise, diagnosis: Diagnosis | None) -> Report:
+    """The report on one answer; ``diagnosis`` is ``None`` for a stub."""
+    if diagnosis is None:
         state = "the bug is still there" if exercise.bug else "not attempted yet"
         return Report(f"{exercise.name}: {state}, 0 of {points(exercise.points)}")
-    if finding.slug is None:
+    if diagnosis.name is None:
         return Report(f"{exercise.name}: right, {points(exercise.points)}")
-    lines = [finding.seen] if finding.seen else []
-    if finding.cause:
-        lines.append(f"Likely cause: {finding.cause.strip()}" if finding.seen else finding.cause.strip())
-    if finding.note:
-        lines.append(finding.note)
+    lines = [diagnosis.seen] if diagnosis.seen else []
+    if diagnosis.cause:
+        lines.append(
+            f"Likely cause: {diagnosis.cause.strip()}" if diagnosis.seen else diagnosis.cause.strip()
+        )
+    if diagnosis.note:
+        lines.append(diagnosis.note)
     if not lines:
         lines.append("This is not what is expected, and none of the known mistakes.")
-    if finding.example:
-        lines += _example(exercise, *finding.example)
-    headline = f"{exercise.name}: {finding.slug}, 0 of {points(exercise.points)}"
-    return Report(headline, tuple(lines), finding.section, exercise.chapter)
+    if diagnosis.example:
+        lines += _example(exercise, *diagnosis.example)
+    headline = f"{exercise.name}: {diagnosis.name}, 0 of {points(exercise.points)}"
+    return Report(headline, tuple(lines), diagnosis.section, exercise.chapter)
 
 
 def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> list[str]:
@@ -127,7 +129,7 @@ def _show(value: Any, precision: int = 3) -> str:
         return f"{value:.{precision + 3}g}"
     else:
         return getattr(value, "__name__", None) or repr(value)
-    if array.size > compare.MOST_SHOWN:
+    if array.size > compare.MAX_SHOWN:
         return f"a tensor of shape {tuple(array.shape)}"
     largest = np.abs(array[np.isfinite(array)]).max(initial=0) if array.dtype.kind == "f" else 0
     if 1e-4 < largest < 0.1:  # as many digits of small numbers

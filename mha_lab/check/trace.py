@@ -19,6 +19,8 @@ from typing import Any
 
 from torch import Tensor
 
+from mha_lab.exercises._finished import code_of
+
 MOST = 200  # characters of one text
 _NAME = r"(?<![\w.'\"])[A-Za-z_]\w*"
 _INSTALLED = tuple(
@@ -42,14 +44,6 @@ def brief(value: Any) -> str:
     if isinstance(value, tuple | list) and len(value) < 9 and all(type(v) in (int, float) for v in value):
         return repr(value)[:MOST]
     return f"a {type(value).__name__}"[:MOST]
-
-
-def code_of(answer: Any) -> CodeType | None:
-    """The compiled function, under whatever wraps it."""
-    while hasattr(answer, "__wrapped__"):
-        answer = answer.__wrapped__
-    code = getattr(answer, "__code__", None)
-    return code if isinstance(code, CodeType) else None
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

@@ -12,7 +12,7 @@ from mha_lab import _expect as expect
 from mha_lab import plot
 from mha_lab.explore._widget import Explorable, finite, labels, module, short
 
-MOST_HEADS, MOST_TOKENS = 16, 128
+MAX_HEADS, MAX_TOKENS = 16, 128
 CELL = 24  # heads and tokens that a still shows with every label
 
 
@@ -120,7 +120,7 @@ def heads(
     """
     finite("weights", expect.tensor("weights", weights, "(num_heads, n_q, n_k)", min_rank=3, max_rank=3))
     for axis, (what, most) in enumerate(
-        (("heads", MOST_HEADS), ("queries", MOST_TOKENS), ("keys", MOST_TOKENS))
+        (("heads", MAX_HEADS), ("queries", MAX_TOKENS), ("keys", MAX_TOKENS))
     ):
         if not 1 <= weights.shape[axis] <= most:
             expect.fail(ValueError, "weights", f"1 to {most} {what}", weights.shape[axis])

@@ -15,7 +15,7 @@ from mha_lab import plot
 from mha_lab.attention import masked_softmax
 from mha_lab.explore._widget import Explorable, finite, labels, module, short
 
-MOST_TOKENS = 16
+MAX_TOKENS = 16
 
 
 class Mask(Explorable):
@@ -95,8 +95,8 @@ def mask(
 def _make(scores: Tensor, given: Tensor | None, names: Sequence[str] | None) -> Mask:
     finite("scores", expect.tensor("scores", scores, "(n_q, n_k)", min_rank=2, max_rank=2))
     for axis, what in enumerate(("queries", "keys")):
-        if not 1 <= scores.shape[axis] <= MOST_TOKENS:
-            expect.fail(ValueError, "scores", f"1 to {MOST_TOKENS} {what}", scores.shape[axis])
+        if not 1 <= scores.shape[axis] <= MAX_TOKENS:
+            expect.fail(ValueError, "scores", f"1 to {MAX_TOKENS} {what}", scores.shape[axis])
     n_q, n_k = scores.shape
     if names is not None and n_q != n_k:
         expect.fail(

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mha_lab.check.diagnose import Finding, copies, verdict
-from mha_lab.check.exercise import Draw, find
-from mha_lab.check.sandbox import in_this_process, read
+from mha_lab.check.diagnosis import Diagnosis, diagnose
+from mha_lab.check.runner import copies, in_this_process, read
+from mha_lab.exercises import Rng, find
 from tests.notebooks.chapters import NAMES, code_cells
 from tests.notebooks.chapters import read as chapter
 
@@ -54,20 +54,20 @@ class Try:
         exec(compile(self.source, name, "exec"), space)
         return space[self.exercise]
 
-    def judge(self, seed: int = 0) -> Finding | None:
+    def diagnosis(self, seed: int = 0) -> Diagnosis | None:
         """What ``check`` says of it on this draw of problems, without a process of its own."""
-        return judge(self.exercise, self.function(), seed)
+        return diagnosis_of(self.exercise, self.function(), seed)
 
 
-def judge(
+def diagnosis_of(
     name: str, answer: Callable[..., Any], seed: int = 0, refused: list[Any] | None = None
-) -> Finding | None:
+) -> Diagnosis | None:
     """``check``'s verdict on one draw; 20 times as fast as ``check``."""
     exercise = find(name)
-    problems = list(exercise.problems(Draw(seed)))
-    refused = exercise.refused() if refused is None else refused
+    problems = list(exercise.problems(Rng(seed)))
+    refused = exercise.refused if refused is None else refused
     messages = in_this_process(exercise.apply, answer, [copies(p) for p in problems], refused)
-    return verdict(exercise, problems, [read(message) for message in messages])
+    return diagnose(exercise, problems, [read(message) for message in messages])
 
 
 def named(function: Callable[..., Any], name: str) -> Callable[..., Any]:

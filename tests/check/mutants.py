@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mha_lab.check.exercise import find
+from mha_lab.exercises import find
 
 OPERATORS = {
     ast.Add: (ast.Sub,),

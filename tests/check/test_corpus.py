@@ -6,26 +6,26 @@ from functools import cache
 
 import pytest
 
-from mha_lab.check import check, sandbox
-from mha_lab.check.exercise import find, names
+from mha_lab.check import check, runner
+from mha_lab.exercises import find, names
 from tests.check.claims import CLAIMS, false_of, untrue
 from tests.check.corpus import tries
+from tests.check.matrix import text, unnamed
 from tests.notebooks.chapters import ROOT
-from tools.matrix import text, unnamed
 
 # Wrong answers pass wrong arguments, and warn.
 pytestmark = [pytest.mark.unchecked, pytest.mark.filterwarnings("ignore")]
 
 TRIES = tries()
-judged = cache(lambda one, seed=0: one.judge(seed))
-MOST_UNNAMED = 0.08
+judged = cache(lambda one, seed=0: one.diagnosis(seed))
+MAX_UNNAMED = 0.08
 ids = pytest.mark.parametrize("one", TRIES, ids=str)
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Whether an answer is right does not depend on how busy the machine is."""
-    monkeypatch.setattr(sandbox, "SECONDS", 60.0)
+    monkeypatch.setattr(runner, "SECONDS", 60.0)
 
 
 def test_every_exercise_was_tried_twelve_times_by_two_classes():
@@ -37,43 +37,47 @@ def test_every_exercise_was_tried_twelve_times_by_two_classes():
 
 @ids
 def test_a_first_try_is_judged_as_it_deserves_and_told_nothing_untrue(one):
-    finding = judged(one)
-    if finding is None:  # what it was given, with other names
+    diagnosis = judged(one)
+    if diagnosis is None:  # what it was given, with other names
         assert find(one.exercise).bug
         assert not one.right
         return
-    assert (finding.slug is None) == one.right, finding
+    assert (diagnosis.name is None) == one.right, diagnosis
     if not one.right:
-        assert untrue(one.exercise, finding, one.function()) == ""
+        assert untrue(one.exercise, diagnosis, one.function()) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_verdict_does_not_hang_on_the_draw(seed):
     for one in TRIES:
-        finding = judged(one, seed)
-        assert (finding is not None and finding.slug is None) == one.right, one
+        diagnosis = judged(one, seed)
+        assert (diagnosis is not None and diagnosis.name is None) == one.right, one
 
 
+@pytest.mark.slow
 def test_few_wrong_tries_stay_without_a_name():
     wrong = [(one, judged(one)) for one in TRIES if not one.right]
-    without = [str(one) for one, finding in wrong if finding is not None and unnamed(finding)]
-    assert len(without) <= MOST_UNNAMED * len(wrong), without
+    without = [str(one) for one, diagnosis in wrong if diagnosis is not None and unnamed(diagnosis)]
+    assert len(without) <= MAX_UNNAMED * len(wrong), without
 
 
 @pytest.mark.parametrize("name", sorted({exercise for exercise, _ in CLAIMS}))
 def test_every_known_mistake_has_a_predicate_of_its_own(name):
     # Thousands of radians differ in single precision: its variant is asked instead.
     single_precision = {"without-the-minus"} if name == "rotate_pairs" else set()
-    single = {slug for slug, mistake in find(name).mistakes.items() if mistake.variants and not mistake.of}
-    assert {slug for exercise, slug in CLAIMS if exercise == name} | single_precision >= single
+    single = {name for name, mistake in find(name).mistakes.items() if mistake.variants and not mistake.of}
+    assert {name for exercise, name in CLAIMS if exercise == name} | single_precision >= single
 
 
+@pytest.mark.slow
 def test_the_same_comes_out_of_check_itself():
     """The tests above judge in this process; ``check`` does in a child."""
     for one in TRIES[::12]:
         assert check(one.function()).passed == one.right
 
 
+@pytest.mark.slow
 def test_the_published_table_is_this_one():
     rows = [(one, judged(one)) for one in TRIES]
     page = (ROOT / "docs" / "check-matrix.md").read_text(encoding="utf-8")
@@ -82,6 +86,6 @@ def test_the_published_table_is_this_one():
 
 @pytest.mark.parametrize("name", names())
 def test_what_is_said_reads_as_a_sentence(name):
-    for slug, mistake in find(name).mistakes.items():
-        assert re.fullmatch(r"[A-Za-z0-9_/-]+", slug)
+    for mistake_name, mistake in find(name).mistakes.items():
+        assert re.fullmatch(r"[A-Za-z0-9_/-]+", mistake_name)
         assert mistake.says[-1] in ".?)"

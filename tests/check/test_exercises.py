@@ -7,11 +7,12 @@ import torch
 
 import mha_lab
 from mha_lab.check import check, trace
-from mha_lab.check.exercise import Draw, find, names
+from mha_lab.check.diagnosis import Diagnosis
 from mha_lab.check.report import points
-from tests.check.corpus import judge, named, tries
+from mha_lab.exercises import Rng, find, names
+from tests.check import stability
+from tests.check.corpus import diagnosis_of, named, tries
 from tests.notebooks.chapters import NAMES, code_cells, markdown, read
-from tools import draws
 from tools.notebooks import exercise_of
 
 pytestmark = pytest.mark.unchecked  # wrong answers pass wrong arguments
@@ -20,15 +21,15 @@ pytestmark = pytest.mark.unchecked  # wrong answers pass wrong arguments
 @pytest.mark.parametrize("name", names())
 def test_the_solution_is_right_on_many_draws(name):
     for seed in range(20):
-        finding = judge(name, named(find(name).answer, name), seed, refused=[])
-        assert finding is not None
-        assert finding.slug is None, finding
+        diagnosis = diagnosis_of(name, named(find(name).answer, name), seed, refused=[])
+        assert diagnosis is not None
+        assert diagnosis.name is None, diagnosis
 
 
 @pytest.mark.parametrize("name", names())
 def test_problems_are_drawn_in_single_precision(name):
     """Where a learner writes `torch.zeros(...)`, the dtype fits."""
-    for problem in find(name).problems(Draw(0)):
+    for problem in find(name).problems(Rng(0)):
         assert torch.float64 not in {a.dtype for a in problem if isinstance(a, torch.Tensor)}
 
 
@@ -67,19 +68,19 @@ def test_the_stub_of_the_chapter_is_no_attempt_either(name):
 
 
 def test_a_bug_that_was_touched_and_is_still_there_is_an_attempt():
-    def mend_scale(x, w_q, w_k):
+    def fix_scale(x, w_q, w_k):
         query, key = x @ w_q, x @ w_k
         return query @ key.mT / x.shape[-1] ** 0.5
 
-    score = check(mend_scale)
+    score = check(fix_scale)
     assert score.attempted
     assert score.diagnosis == "scaled-by-d_model"
 
 
 @pytest.mark.parametrize("chapter", NAMES[1:6])
-def test_each_core_chapter_lets_predict_and_mend(chapter):
+def test_each_core_chapter_lets_predict_and_fix(chapter):
     kinds = {name.split("_")[0] for name in names() if find(name).chapter == chapter}
-    assert {"predict", "mend"} <= kinds
+    assert {"predict", "fix"} <= kinds
 
 
 @pytest.mark.parametrize("chapter", NAMES[6:])
@@ -103,12 +104,12 @@ def test_no_two_mistakes_of_an_exercise_say_the_same(name):
 
 def test_no_order_of_problems_can_be_learned_by_heart():
     """`leaks_future` has only two possible results, so an answer might count its calls."""
-    order = [[p[0].__name__ for p in find("leaks_future").problems(Draw(seed))] for seed in range(8)]
+    order = [[p[0].__name__ for p in find("leaks_future").problems(Rng(seed))] for seed in range(8)]
     assert len({tuple(names) for names in order}) == len(order)
 
 
 def test_the_draws_tool_says_what_was_taken_for_what(monkeypatch):
     one = next(one for one in tries() if not one.right)
-    slugs = iter(["a", "b", "b"])
-    monkeypatch.setattr(type(one), "judge", lambda self, seed: type("Finding", (), {"slug": next(slugs)}))
-    assert draws.slugs(one, 3) == {"a": 1, "b": 2}
+    found = (Diagnosis(name) for name in ("a", "b", "b"))
+    monkeypatch.setattr(type(one), "diagnosis", lambda self, seed: next(found))
+    assert stability.names(one, 3) == {"a": 1, "b": 2}

@@ -5,10 +5,10 @@ import statistics
 import pytest
 import torch
 
-from mha_lab.check.exercise import Draw, find
-from tests.check.corpus import judge
+from mha_lab.exercises import Rng, find
+from tests.check.corpus import diagnosis_of
 
-pytestmark = pytest.mark.unchecked  # wrong answers pass wrong arguments
+pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # wrong answers pass wrong arguments
 
 # Tests of an attention. They get what the exercise gives, and return True or False.
 
@@ -53,7 +53,7 @@ def test_no_lucky_test_for_the_future_passes_in_any_of_1000_draws():
     torch.manual_seed(0)
     passed = dict.fromkeys(LUCKY, 0)
     for seed in range(1000):
-        problems = list(find("leaks_future").problems(Draw(seed)))
+        problems = list(find("leaks_future").problems(Rng(seed)))
         for name, test in LUCKY.items():
             passed[name] += passes(test, problems)
     assert passed == dict.fromkeys(LUCKY, 0)
@@ -62,12 +62,12 @@ def test_no_lucky_test_for_the_future_passes_in_any_of_1000_draws():
 def test_twenty_random_inputs_pass_in_every_draw():
     torch.manual_seed(0)
     enough = changing_each(random_inputs(20))
-    assert all(passes(enough, find("leaks_future").problems(Draw(seed))) for seed in range(20))
+    assert all(passes(enough, find("leaks_future").problems(Rng(seed))) for seed in range(20))
 
 
 def halves(seed):
     """The attentions that leak for half of all inputs, two by two."""
-    found = [problem for problem in find("leaks_future").problems(Draw(seed)) if "half" in problem[0].does]
+    found = [problem for problem in find("leaks_future").problems(Rng(seed)) if "half" in problem[0].does]
     return sorted(found, key=lambda problem: problem[0].pair)
 
 
@@ -94,5 +94,7 @@ def test_of_two_partners_one_leaks_where_the_other_does_not():
 
 @pytest.mark.parametrize("inputs", [1, 5, 10])
 def test_fewer_inputs_than_are_asked_for_are_counted(inputs):
-    finding = [judge("leaks_future", changing_each(random_inputs(inputs)), seed) for seed in range(4)]
-    assert {one.slug for one in finding} == {"too-few-inputs"}
+    diagnosis = [
+        diagnosis_of("leaks_future", changing_each(random_inputs(inputs)), seed) for seed in range(4)
+    ]
+    assert {one.name for one in diagnosis} == {"too-few-inputs"}

@@ -5,19 +5,19 @@ from collections import Counter
 import pytest
 import torch
 
-from mha_lab.check.exercise import Draw, find
-from mha_lab.check.sandbox import plain
-from mha_lab.solutions import _padding as padding
-from mha_lab.solutions.sees_padding import INPUTS, PAIRS
+from mha_lab.exercises import Rng, find
+from mha_lab.exercises import _padding as padding
+from mha_lab.exercises._results import plain
+from mha_lab.exercises.sees_padding import INPUTS, PAIRS
 
-pytestmark = pytest.mark.unchecked  # wrong answers pass wrong arguments
+pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # wrong answers pass wrong arguments
 
 EXERCISE = find("sees_padding")
 
 
 def draw(seed):
     """The problems on which an answer is judged by what it says, and not by what it was seen to do."""
-    problems = [problem for problem in EXERCISE.problems(Draw(seed)) if len(problem) == 3]
+    problems = [problem for problem in EXERCISE.problems(Rng(seed)) if len(problem) == 3]
     # Any order gives the same verdict; in this one an error is found soon.
     problems.sort(key=lambda p: padding.LEAKS.index(p[0]) if p[0] in padding.LEAKS else len(padding.LEAKS))
     return problems
@@ -82,7 +82,7 @@ def test_a_right_test_passes():
 def halves(seed):
     """Pairs of attentions of which one sees the padding where the other does not."""
     found = {}
-    for attention, real, d_model, *_ in EXERCISE.problems(Draw(seed)):
+    for attention, real, d_model, *_ in EXERCISE.problems(Rng(seed)):
         if attention.__name__ == "for_half_of_all_inputs":
             cells = [cell.cell_contents for cell in attention.__closure__]
             key = tuple(real.tolist()), d_model, *(c for c in cells if not isinstance(c, bool))

@@ -2,15 +2,15 @@
 
 import pytest
 
-from mha_lab.check import compare, sandbox
-from mha_lab.check.diagnose import copies
-from mha_lab.check.exercise import Draw, find, names
-from mha_lab.check.sandbox import compute
+from mha_lab.check import runner
+from mha_lab.check.runner import compute
+from mha_lab.exercises import Rng, find, names
+from mha_lab.exercises import _results as compare
 from tests.check.claims import untrue
-from tests.check.corpus import judge
+from tests.check.corpus import diagnosis_of
 from tests.check.mutants import mutants
 
-pytestmark = pytest.mark.unchecked  # wrong answers pass wrong arguments
+pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # wrong answers pass wrong arguments
 
 FRESH = range(1000, 1012)  # draws that the judge has not seen
 
@@ -18,17 +18,17 @@ FRESH = range(1000, 1012)  # draws that the judge has not seen
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A mutant that loops is stopped soon."""
-    monkeypatch.setattr(sandbox, "SECONDS", 2.0)
+    monkeypatch.setattr(runner, "SECONDS", 2.0)
 
 
 def agrees(exercise, mutant, problem):
     """The mutant is right on this problem."""
-    got = compute(exercise.apply, mutant, copies(problem))
+    got = compute(exercise, mutant, problem)
     if got.kind == "raised":
         return False
     if exercise.accepts is not None:
         return exercise.accepts(got.value, *problem) is None
-    return compare.same(compute(exercise.apply, exercise.answer, copies(problem)).value, got.value)
+    return compare.same(compute(exercise, exercise.answer, problem).value, got.value)
 
 
 @pytest.mark.filterwarnings("ignore")  # a mutant may take the mean of nothing
@@ -38,16 +38,16 @@ def test_no_mutant_that_differs_is_accepted_and_none_is_told_something_untrue(na
     accepted, false, count = [], [], 0
     for source, mutant in mutants(name):
         count += 1
-        finding = judge(name, mutant)
-        if finding is None:
+        diagnosis = diagnosis_of(name, mutant)
+        if diagnosis is None:
             continue
-        if finding.slug is None:
+        if diagnosis.name is None:
             for seed in FRESH:
-                if not all(agrees(exercise, mutant, problem) for problem in exercise.problems(Draw(seed))):
+                if not all(agrees(exercise, mutant, problem) for problem in exercise.problems(Rng(seed))):
                     accepted.append(source)
                     break
-        elif reason := untrue(name, finding, mutant):
-            false.append(f"{finding.slug}: {reason}\n{finding.seen}\n{finding.cause}\n{source}")
+        elif reason := untrue(name, diagnosis, mutant):
+            false.append(f"{diagnosis.name}: {reason}\n{diagnosis.seen}\n{diagnosis.cause}\n{source}")
     assert count >= 4
     assert not accepted, "\n\n".join(accepted)
     assert not false, "\n\n".join(false)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from mha_lab.check import Score, check, solution
-from mha_lab.check.exercise import find, names
+from mha_lab.check import CheckResult, check, solution
 from mha_lab.check.report import Report
+from mha_lab.exercises import find, names
 from tests.notebooks.chapters import code_cells, read
 
 
@@ -13,20 +13,20 @@ def test_a_score_is_a_float_whose_repr_a_grader_reads():
     def merge_heads(x):
         return x.transpose(1, 2).flatten(2)
 
-    score = check(merge_heads)
-    assert isinstance(score, Score)
-    assert isinstance(score, float)
-    assert repr(score) == "1.0"
-    assert (score.points, score.possible, score.passed, score.attempted) == (1.0, 1.0, True, True)
+    result = check(merge_heads)
+    assert isinstance(result, CheckResult)
+    assert isinstance(result, float)
+    assert repr(result) == "1.0"
+    assert (result.points, result.possible, result.passed, result.attempted) == (1.0, 1.0, True, True)
 
 
 def test_the_report_in_full(capsys):
     def split_heads(x, num_heads):
         return x.view(x.shape[0], num_heads, x.shape[1], -1)
 
-    score = check(split_heads)
+    result = check(split_heads)
     printed = capsys.readouterr().out
-    assert printed == score.message + "\n"
+    assert printed == result.message + "\n"
     assert printed.splitlines()[:6] == [
         "split_heads: view-without-transpose, 0 of 1 point",
         "Your result holds the expected numbers, at other places.",

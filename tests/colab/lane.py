@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from tests.no_network import refusing
 from tests.notebooks.chapters import FOLDER, ROOT, code_cells
 from tools.notebooks import execute
-from tools.stamp import address
+from tools.sync import address
 
 # What Colab had in August 2026, as far as it installs with Python 3.11 (its release notes name them).
 COLAB = [

@@ -15,6 +15,7 @@ from tests.no_network import refusing
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, output_texts, read, without_measured
 from tools.notebooks import WIDGET, clean, execute
 
+pytestmark = pytest.mark.colab
 TRAINING = [name for name in NAMES if any("MHA_LAB_QUICK" in cell.source for cell in code_cells(read(name)))]
 
 

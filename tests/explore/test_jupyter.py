@@ -19,10 +19,10 @@ from axe_playwright_python.sync_playwright import Axe
 from jupyter_client import BlockingKernelClient
 from playwright.sync_api import TimeoutError
 
-from tests.explore.browser import needs_chromium, open_chromium
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
+from tools.browser import needs_chromium, open_chromium
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.browser, needs_chromium]
 WITH_EXPLORABLES = [
     name for name in NAMES if any("explore." in cell.source for cell in code_cells(read(name)))
 ]

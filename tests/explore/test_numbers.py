@@ -10,10 +10,10 @@ import torch
 import mha_lab
 from mha_lab import explore
 from mha_lab.heads import split_heads
-from tests.explore import examples
-from tests.explore.browser import needs_chromium, open_chromium, show
+from tools import examples
+from tools.browser import needs_chromium, open_chromium, show
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.browser, needs_chromium]
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}
 
 

@@ -7,10 +7,10 @@ import torch
 from axe_playwright_python.sync_playwright import Axe
 
 from mha_lab import explore, toy
-from tests.explore import examples
-from tests.explore.browser import THEMES, needs_chromium, open_chromium, show
+from tools import examples
+from tools.browser import THEMES, needs_chromium, open_chromium, show
 
-pytestmark = needs_chromium
+pytestmark = [pytest.mark.browser, needs_chromium]
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +40,6 @@ def test_a_stored_start_stays_as_it_is_when_a_browser_saves_it(page, request):
     stored = json.dumps(examples.ALL[request.node.callspec.params["page"]]().start())
     saved = page.evaluate("(text) => JSON.stringify(JSON.parse(text))", stored)
     assert json.dumps(json.loads(saved)) == stored
-
-
-@only("page", ["query"], indirect=True)
-def test_the_query_follows_the_pointer(page):
-    plane = page.locator("svg").bounding_box()
-    middle = plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2
-    page.mouse.move(*middle)
-    page.mouse.down()
-    page.mouse.move(middle[0] + 95, middle[1])
-    reach = value(page, "_reach")
-    assert value(page, "_query") == pytest.approx([reach / 2, 0], abs=0.02 * reach)
-    row = page.locator("tbody tr").first.inner_text().split()
-    page.mouse.up()
-    page.mouse.move(*middle)
-    assert page.locator("tbody tr").first.inner_text().split() == row  # let go: it stays
-    assert row[-1] > "0.9"
-    assert "key 0 has the largest weight" in page.get_by_role("status").inner_text()
 
 
 @pytest.mark.parametrize(

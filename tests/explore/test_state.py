@@ -12,7 +12,7 @@ import torch
 import mha_lab
 from mha_lab import explore
 from mha_lab.explore._widget import module
-from tests.explore import examples
+from tools import examples
 
 FOLDER = Path(mha_lab.__file__).parent / "explore"
 

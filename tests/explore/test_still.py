@@ -9,8 +9,8 @@ from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from mha_lab.explore._widget import START
-from tests.explore import examples
 from tests.notebooks.chapters import NAMES, code_cells, read
+from tools import examples
 from tools.notebooks import clean
 
 

@@ -14,6 +14,8 @@ from tests.notebooks.chapters import (
     read,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def nbval(path):
     """nbval as ``make test`` runs it: the exit status and what it printed."""
@@ -32,7 +34,7 @@ def test_no_check_loads_published_weights():
     """On a machine with a network, chapter 10 would fetch a gigabyte in a test."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     (line,) = re.findall(r"^(.*): export HF_HUB_OFFLINE := 1$", makefile, re.MULTILINE)
-    assert {"test-package", "test-notebooks", "notebooks"} <= set(line.split())
+    assert {"test-fast", "test-slow", "test-notebooks", "notebooks"} <= set(line.split())
 
 
 def change_digit(text):

@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from mha_lab.check.exercise import find, names
+from mha_lab.exercises import find, names
 from mha_lab.explore._widget import START
 from tests.notebooks.chapters import (
     FOLDER,
@@ -29,7 +29,7 @@ from tests.notebooks.chapters import (
 )
 from tools.notebooks import exercise_of
 from tools.site import anchor
-from tools.stamp import SET_UP, address
+from tools.sync import SET_UP, address
 
 MAX_BYTES, MAX_LINES, MIN_DESCRIPTION = 500_000, 30, 40
 CORE = {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn", "tqdm", "safetensors", "mha_lab"}

@@ -168,7 +168,7 @@ BROUGHT = {
 
 
 def test_the_package_imports_the_core_and_what_a_kernel_always_has():
-    in_class = imported("mha_lab/classroom")
+    in_class = imported("mha_lab/grading")
     always = {"IPython", "traitlets"}  # with a kernel, and with anywidget
     optional = {"transformers", "huggingface_hub"}  # the extra "pretrained", imported when it is needed
     assert imported("mha_lab") - in_class - always - optional <= import_names(CORE)
@@ -191,6 +191,7 @@ def test_nothing_is_listed_that_nothing_uses():
         "pytest-xdist": "-n 2", "nbval": "--nbval", "jupyterlab": "jupyter lab",
         "build": '"-m", "build"', "twine": '"-m", "twine"',
         "pre-commit-hooks": "check-added-large-files", "detect-secrets": "detect-secrets-hook",
+        "import-linter": "lint-imports", "check-jsonschema": "bin/check-jsonschema",
     }  # fmt: skip
     for name in CORE | EXTRAS | PIP_ONLY:
         word = plugins.get(name, IMPORT_NAMES.get(name, name.replace("-", "_")))

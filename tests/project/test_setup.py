@@ -71,8 +71,20 @@ def test_it_makes_the_environment_at_the_pins_and_shows_progress(project):
     assert "Collecting torch" in out
     assert out.endswith("ready\n")
     assert "at the versions of constraints.txt" in out
+    assert "-m pip install --editable .[lab] --constraint constraints.txt" in log
+
+
+def test_the_checks_get_more_than_a_learner_and_a_learner_then_needs_nothing(project):
+    add_python(project)
+    assert setup(project)[0] == 0
+    status, out, _, log = setup(project, EXTRAS="all")
+    assert status == 0
+    assert "[1/2]" not in out
     extras = "lab,dev,class,browser,pretrained,project,site"
     assert f"-m pip install --editable .[{extras}] --constraint constraints.txt" in log
+    assert (project / ".venv" / "etc" / "jupyter" / "jupyter_server_config.json").exists()
+    for again in ("all", "lab"):
+        assert installs(setup(project, EXTRAS=again)[3]) == 0
 
 
 def test_a_second_run_does_nothing(project):
@@ -87,7 +99,7 @@ def test_a_second_run_does_nothing(project):
 def test_a_changed_list_is_installed_again(project, changed):
     add_python(project)
     setup(project)
-    later = (project / ".venv" / ".ready").stat().st_mtime + 10
+    later = (project / ".venv" / ".ready-lab").stat().st_mtime + 10
     os.utime(project / changed, (later, later))
     status, out, _, log = setup(project)
     assert status == 0
@@ -101,7 +113,7 @@ def test_other_versions_can_be_asked_for(project):
     status, _, _, log = setup(project, CONSTRAINTS="old.txt", VENV="old")
     assert status == 0
     assert "--constraint old.txt" in log
-    assert (project / "old" / ".ready").exists()
+    assert (project / "old" / ".ready-lab").exists()
 
 
 def test_an_environment_whose_python_is_gone_is_made_again(project):

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from mha_lab.check.exercise import find, names
-from mha_lab.classroom import isolation, worker
+from mha_lab.exercises import find, names
+from mha_lab.grading import sandbox, worker
 from tests.notebooks.chapters import NAMES, ROOT, markdown, read
 
 GUIDE = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
@@ -32,9 +32,10 @@ def test_every_mistake_that_it_names_is_one_of_that_chapter():
     rows = re.findall(r"^\| (\d\d) \| ((?:`[\w-]+`(?:, )?)+) \| .+ \|$", table, re.MULTILINE)
     assert rows
     assert {number for number, _ in rows} <= {name[:2] for name in NAMES}
-    for number, slugs in rows:
-        known = {slug for name in names() if find(name).chapter[:2] == number for slug in find(name).mistakes}
-        assert set(re.findall(r"`(.+?)`", slugs)) <= known
+    for number, listed in rows:
+        exercises = [find(name) for name in names() if find(name).chapter[:2] == number]
+        known = {mistake for exercise in exercises for mistake in exercise.mistakes}
+        assert set(re.findall(r"`(.+?)`", listed)) <= known
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_links_limits_and_files():
         assert (ROOT / "docs" / target).is_file()
     for file in re.findall(r"`((?:mha_lab|tests)/[\w/]+(?:\.\w+|Containerfile))`", GUIDE):
         assert file.endswith("NAME.py") or (ROOT / file).is_file(), file
-    command = " ".join(isolation.command("podman"))
+    command = " ".join(sandbox.command("podman"))
     assert "--memory=6g" in command
     assert "--pids-limit=256" in command
     assert worker.MEMORY == 4 * 2**30

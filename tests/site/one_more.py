@@ -4,7 +4,7 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from mha_lab.explore import _widget
-from tests.explore import examples
+from tools import examples
 
 NAME = "99_one_more"
 TITLE = "99 One more"

@@ -18,10 +18,10 @@ import nbformat
 import pytest
 
 from mha_lab.explore import _widget
-from tests.explore.browser import needs_chromium, open_chromium
 from tests.notebooks.chapters import FOLDER, PATHS, ROOT
 from tests.site import one_more
 from tools import site as tool
+from tools.browser import needs_chromium, open_chromium
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 LEVELS = {
@@ -58,24 +58,26 @@ def start_build(out, notebooks, seed):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Two builds of the chapters and one more, side by side: the folder, its twin, and what was said."""
-    folder = tmp_path_factory.mktemp("site")
-    notebooks = folder / "chapters"
-    notebooks.mkdir()
+def notebooks(tmp_path_factory):
+    """The chapters and one more."""
+    folder = tmp_path_factory.mktemp("chapters")
     for path in PATHS:
-        (notebooks / path.name).write_bytes(path.read_bytes())
-    one_more.write(notebooks)
-    outs = folder / "one", folder / "two"
-    builds = [start_build(out, notebooks, seed) for out, seed in zip(outs, "12", strict=True)]
-    said = [build.communicate(timeout=180) for build in builds]
-    assert [build.returncode for build in builds] == [0, 0], said
-    return *outs, said
+        (folder / path.name).write_bytes(path.read_bytes())
+    one_more.write(folder)
+    return folder
+
+
+def build(notebooks, out, seed):
+    """Build, and see that nothing was said but where it is."""
+    started = start_build(out, notebooks, seed)
+    said = started.communicate(timeout=180)
+    assert (started.returncode, said) == (0, (f"{out / 'index.html'}\n", ""))
+    return out
 
 
 @pytest.fixture(scope="module")
-def site(built):
-    return built[0]
+def site(notebooks, tmp_path_factory):
+    return build(notebooks, tmp_path_factory.mktemp("site") / "one", "1")
 
 
 @pytest.fixture(scope="module")
@@ -134,16 +136,15 @@ def stored(name):
     return [o.data[_widget.START]["module"] for o in outputs if _widget.START in o.get("data", {})]
 
 
-def test_it_builds_without_a_word_and_twice_the_same(built):
-    one, two, said = built
-    assert [(out.splitlines(), err) for out, err in said] == [
-        ([str(d / "index.html")], "") for d in (one, two)
-    ]
-    names = [str(path.relative_to(one)) for path in one.rglob("*") if path.is_file()]
-    assert len(names) == len([path for path in two.rglob("*") if path.is_file()])
-    assert filecmp.cmpfiles(one, two, names, shallow=False)[1:] == ([], [])
+@pytest.mark.slow
+def test_two_builds_give_the_same_files(site, notebooks, tmp_path):
+    other = build(notebooks, tmp_path / "two", "2")
+    names = [str(path.relative_to(site)) for path in site.rglob("*") if path.is_file()]
+    assert len(names) == len([path for path in other.rglob("*") if path.is_file()])
+    assert filecmp.cmpfiles(site, other, names, shallow=False)[1:] == ([], [])
 
 
+@pytest.mark.slow
 def test_a_link_that_leads_nowhere_stops_the_build(tmp_path):
     chapter = one_more.chapter()
     chapter.cells[0].source = chapter.cells[0].source.replace("#1-A-formula", "#1-An-formula")
@@ -343,6 +344,7 @@ def visits(browser, roots, pages):
     return seen
 
 
+@pytest.mark.browser
 @needs_chromium
 @pytest.mark.parametrize(
     ("what", "wanted"), [("others", []), ("errors", []), ("axe", []), ("broken", []), ("width", 375)]
@@ -353,6 +355,7 @@ def test_on_every_page(visits, what, wanted):
     assert found == {name: [wanted, wanted] for name in visits}
 
 
+@pytest.mark.browser
 @needs_chromium
 def test_every_explorable_lives_and_every_page_has_its_theme(visits):
     for name, both in visits.items():
@@ -370,6 +373,7 @@ MOVES = {
 }
 
 
+@pytest.mark.browser
 @needs_chromium
 @pytest.mark.parametrize("where", ["http", "file"])
 def test_the_explorables_move_and_show_labels_as_text(browser, roots, where):
@@ -420,6 +424,7 @@ export default async () => ({
 });"""
 
 
+@pytest.mark.browser
 @needs_chromium
 def test_the_host_keeps_anywidgets_contract(browser, roots):
     page = browser.new_page()
@@ -440,6 +445,7 @@ def test_the_host_keeps_anywidgets_contract(browser, roots):
 THROWS = "export default { render({ el }) { el.textContent = 'half'; throw new Error('no'); } }"
 
 
+@pytest.mark.browser
 @needs_chromium
 @pytest.mark.parametrize("why", ["no script", "no module", "it throws"])
 def test_where_no_module_runs_the_picture_stays(browser, roots, why):
@@ -462,6 +468,7 @@ def test_where_no_module_runs_the_picture_stays(browser, roots, why):
     context.close()
 
 
+@pytest.mark.browser
 @needs_chromium
 @pytest.mark.parametrize("where", ["http", "file"])
 def test_search_finds_a_chapter(browser, roots, where):
@@ -478,6 +485,7 @@ def test_search_finds_a_chapter(browser, roots, where):
     page.close()
 
 
+@pytest.mark.browser
 @needs_chromium
 def test_the_copy_button_copies_a_cell_as_typed(browser, roots):
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
@@ -491,6 +499,7 @@ def test_the_copy_button_copies_a_cell_as_typed(browser, roots):
     context.close()
 
 
+@pytest.mark.browser
 @needs_chromium
 def test_the_theme_switch_is_remembered_from_page_to_page(browser, roots):
     context = browser.new_context(color_scheme="light")
@@ -511,6 +520,7 @@ def test_the_theme_switch_is_remembered_from_page_to_page(browser, roots):
     context.close()
 
 
+@pytest.mark.browser
 @needs_chromium
 def test_paper_has_the_text_and_the_pictures_whole(browser, roots):
     page = open_page(browser, roots["http"], f"{one_more.NAME}.html")

@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mha_lab.check import compare
-from mha_lab.check.diagnose import Finding, copies
-from mha_lab.check.exercise import Draw, Exercise, find
-from mha_lab.check.sandbox import Outcome, compute
+from mha_lab.check.diagnosis import Diagnosis
+from mha_lab.check.runner import Outcome, compute
+from mha_lab.exercises import Exercise, Rng, find
+from mha_lab.exercises import _results as compare
 from tests.check.claims.sentences import denied
 
 SEED = 2000
@@ -23,33 +23,33 @@ for path in sorted(Path(__file__).parent.glob("ch*.py")):
     CLAIMS |= import_module(f"{__name__}.{path.stem}").CLAIMS
 
 
-def untrue(name: str, finding: Finding, answer: Callable[..., Any]) -> str:
+def untrue(name: str, diagnosis: Diagnosis, answer: Callable[..., Any]) -> str:
     """What is not so in the report on this answer; an empty string if all is."""
     exercise = find(name)
-    if reason := denied(exercise, finding):
+    if reason := denied(exercise, diagnosis):
         return reason
-    if finding.slug not in exercise.mistakes:
+    if diagnosis.name not in exercise.mistakes:
         return ""
-    mistake = exercise.mistakes[finding.slug]
-    for problem in exercise.problems(Draw(SEED)):
+    mistake = exercise.mistakes[diagnosis.name]
+    for problem in exercise.problems(Rng(SEED)):
         got, expected = _of(exercise, answer, problem), _of(exercise, exercise.answer, problem)
         if got.kind == "returned" and _right(exercise, problem, expected.value, got.value):
             continue
-        claim = CLAIMS.get((name, finding.slug))
+        claim = CLAIMS.get((name, diagnosis.name))
         if claim is None or got.kind == "raised":  # two at once, or an error: what is said is done again
             if not any(_alike(got, _of(exercise, variant, problem)) for variant in mistake.variants):
-                return f"{finding.slug}: no variant does this on a fresh problem"
+                return f"{diagnosis.name}: no variant does this on a fresh problem"
         elif not claim(problem, numbers(expected.value), numbers(got.value)):
-            return f"{finding.slug}: the claim does not hold on a fresh problem"
+            return f"{diagnosis.name}: the claim does not hold on a fresh problem"
     return ""
 
 
-def false_of(judged: list[tuple[Any, Finding | None]]) -> Counter:
+def false_of(judged: list[tuple[Any, Diagnosis | None]]) -> Counter:
     """How often something untrue was said, by exercise."""
     found = Counter()
-    for one, finding in judged:
-        if finding is not None and finding.slug is not None:
-            found[one.exercise] += bool(untrue(one.exercise, finding, one.function()))
+    for one, diagnosis in judged:
+        if diagnosis is not None and diagnosis.name is not None:
+            found[one.exercise] += bool(untrue(one.exercise, diagnosis, one.function()))
     return found
 
 
@@ -62,7 +62,7 @@ def numbers(value: Any) -> Any:
 
 
 def _of(exercise: Exercise, answer: Callable[..., Any], problem: tuple) -> Outcome:
-    return compute(exercise.apply, answer, copies(problem))
+    return compute(exercise, answer, problem)
 
 
 def _right(exercise: Exercise, problem: tuple, expected: Any, got: Any) -> bool:

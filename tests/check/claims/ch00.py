@@ -8,8 +8,8 @@ def on_columns(w, v):
 
 
 CLAIMS = {
-    ("weighted_average", slug): says(candidates)
-    for slug, candidates in {
+    ("weighted_average", name): says(candidates)
+    for name, candidates in {
         "plain-mean": lambda w, v: [v.mean(0)],
         "plain-sum": lambda w, v: [v.sum(0)],
         "not-summed": lambda w, v: [w[:, None] * v],

@@ -135,7 +135,7 @@ def with_root(products, q):
     return [*products, *(p / q.shape[-1] ** 0.5 for p in products)]
 
 
-def mend(factors):
+def fixed(factors):
     return lambda x, wq, wk: [x @ wq @ mT(x @ wk) / f for f in factors(x @ wq, x @ wk, x)]
 
 
@@ -143,7 +143,7 @@ def cross(factors):
     return lambda q, k: [q @ mT(k) / f for f in factors(q, k, q)]
 
 
-SCORES = {slug: cross(factors) for slug, factors in CROSS_FACTORS.items()} | {
+SCORES = {name: cross(factors) for name, factors in CROSS_FACTORS.items()} | {
     "key-not-transposed": lambda q, k: with_root(
         [*mul(q, k), *mul(q, k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2]))], q
     ),
@@ -157,7 +157,7 @@ SCORES = {slug: cross(factors) for slug, factors in CROSS_FACTORS.items()} | {
     "queries-with-queries": lambda q, k: with_root([q @ mT(q)], q),
     "softmax-taken": lambda q, k: [softmax(s) for s in with_root([q @ mT(k)], q)],
 }
-SCALE = {slug: mend(factors) for slug, factors in SCALE_FACTORS.items()} | {
+SCALE = {name: fixed(factors) for name, factors in SCALE_FACTORS.items()} | {
     "shared-projection": lambda x, wq, wk: [x @ wq @ mT(x @ wq) / wq.shape[1] ** 0.5],
     "transposed": lambda x, wq, wk: [x @ wk @ mT(x @ wq) / wq.shape[1] ** 0.5],
 }
@@ -215,9 +215,9 @@ def raised(q, k):
     return [np.exp(score(q, k)), np.exp(score(q, k) - top(score(q, k)))]
 
 
-HEAD = {slug: scaled(factors) for slug, factors in HEAD_FACTORS.items()} | {
-    slug: head(candidates)
-    for slug, candidates in {
+HEAD = {name: scaled(factors) for name, factors in HEAD_FACTORS.items()} | {
+    name: head(candidates)
+    for name, candidates in {
         "one-matrix-for-all": lambda x, q, k, v, w: [attend(q, q, q)],
         "keys-from-w_q": lambda x, q, k, v, w: [attend(q, q, v)],
         "queries-from-w_k": lambda x, q, k, v, w: [attend(k, k, v)],
@@ -252,13 +252,13 @@ HEAD = {slug: scaled(factors) for slug, factors in HEAD_FACTORS.items()} | {
 }
 
 CLAIMS = {
-    (exercise, slug): says(candidates)
+    (exercise, name): says(candidates)
     for exercise, claims in {
         "attention_weights": WEIGHTS,
-        "mend_scale": SCALE,
+        "fix_scale": SCALE,
         "predict_zero_query": ZERO,
         "scaled_scores": SCORES,
         "single_head_attention": HEAD,
     }.items()
-    for slug, candidates in claims.items()
+    for name, candidates in claims.items()
 } | {("attention_weights", "scaled-as-well"): divided_before}

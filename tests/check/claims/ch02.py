@@ -194,13 +194,13 @@ SOFT_LOOKUP = {
 
 
 CLAIMS = {
-    (exercise, slug): says(candidates)
+    (exercise, name): says(candidates)
     for exercise, table in {
-        "mend_lookup": MEND_LOOKUP,
+        "fix_lookup": MEND_LOOKUP,
         "predict_longer_query": LONGER_QUERY,
         "soft_lookup": SOFT_LOOKUP,
     }.items()
-    for slug, candidates in table.items()
+    for name, candidates in table.items()
 } | {
     ("query_averaging", "query-without-a-row"): never,
     ("query_for_key", "query-without-a-row"): never,

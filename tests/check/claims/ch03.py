@@ -425,7 +425,7 @@ PLACE = {
 }
 
 COMPARED = {
-    "mend_split": {k: v for k, v in SPLIT.items() if k != "heads-interleaved"}
+    "fix_split": {k: v for k, v in SPLIT.items() if k != "heads-interleaved"}
     | {
         "bug-still-there": SPLIT["heads-interleaved"],
         "permute-as-it-was": lambda x, h: [cut(x, h).transpose(0, 3, 1, 2)],
@@ -436,10 +436,10 @@ COMPARED = {
 }
 
 CLAIMS = (
-    {(exercise, slug): _says(c) for exercise, table in COMPARED.items() for slug, c in table.items()}
-    | {("predict_place", slug): predicate for slug, predicate in PLACE.items()}
-    | {(exercise, "not-cut"): not_cut for exercise in ("mend_split", "split_heads")}
-    | {(exercise, "slices-of-another-width"): other_widths for exercise in ("mend_split", "split_heads")}
+    {(exercise, name): _says(c) for exercise, table in COMPARED.items() for name, c in table.items()}
+    | {("predict_place", name): predicate for name, predicate in PLACE.items()}
+    | {(exercise, "not-cut"): not_cut for exercise in ("fix_split", "split_heads")}
+    | {(exercise, "slices-of-another-width"): other_widths for exercise in ("fix_split", "split_heads")}
     | {
         ("merge_heads", "not-joined"): lambda problem, expected, got: np.ndim(got) == 4,
         ("per_head_weights", "returns-more-than-the-weights"): with_weights,

@@ -71,7 +71,7 @@ CAUSAL = {
     "triangle-of-one-row": never,
 }
 
-# --- masked_softmax and mend_padding: in float32, where exp overflows as it does in an answer.
+# --- masked_softmax and fix_padding: in float32, where exp overflows as it does in an answer.
 
 
 def softmax(x, axis=-1):
@@ -318,7 +318,7 @@ def keys(problem):
     return s, np.asarray(problem[1]), m[:, 0], np.arange(s.shape[-1])
 
 
-def mends(mask):
+def fixes(mask):
     """A predicate: the scores are masked so, whatever becomes of rows that see nothing then."""
 
     def holds(problem, expected, got):
@@ -363,31 +363,31 @@ def mask_returned(problem, expected, got):
 
 
 def turned(problem, expected, got):
-    """The mask may lie along the axis of the queries, as it does in what is to be mended."""
+    """The mask may lie along the axis of the queries, as it does in what is to be fixed."""
     s = prepared(problem)[0]
     swapped = (s.swapaxes(1, 2), *problem[1:])
     ways = [lambda length, at, k: [k[:, None]], lambda length, at, k: [k[:, :, None]]]
-    return any(mends(w)(swapped, 0, got) or mends(w)(problem, 0, got.swapaxes(1, 2)) for w in ways)
+    return any(fixes(w)(swapped, 0, got) or fixes(w)(problem, 0, got.swapaxes(1, 2)) for w in ways)
 
 
 MEND = BOTH | {
-    "mask-inverted": mends(lambda length, at, k: [~k[:, None]]),
-    "shows-one-padding": mends(lambda length, at, k: [(at <= length)[:, None]]),
-    "hides-the-last-token": mends(lambda length, at, k: [(at < length - 1)[:, None]]),
-    "padding-at-the-front": mends(lambda length, at, k: [(at >= len(at) - length)[:, None]]),
-    "masks-queries-not-keys": mends(lambda length, at, k: [k[:, :, None]]),
-    "masks-queries-too": mends(lambda length, at, k: [k[:, :, None] & k[:, None]]),
-    "masks-either": mends(lambda length, at, k: [k[:, :, None] | k[:, None]]),
-    "axis-of-queries-missing": mends(lambda length, at, k: [k[None]]),
-    "an-axis-too-many": mends(lambda length, at, k: [k[:, None, None], k[:, None, :, None]]),
-    "batch-not-in-front": mends(not_in_front),
+    "mask-inverted": fixes(lambda length, at, k: [~k[:, None]]),
+    "shows-one-padding": fixes(lambda length, at, k: [(at <= length)[:, None]]),
+    "hides-the-last-token": fixes(lambda length, at, k: [(at < length - 1)[:, None]]),
+    "padding-at-the-front": fixes(lambda length, at, k: [(at >= len(at) - length)[:, None]]),
+    "masks-queries-not-keys": fixes(lambda length, at, k: [k[:, :, None]]),
+    "masks-queries-too": fixes(lambda length, at, k: [k[:, :, None] & k[:, None]]),
+    "masks-either": fixes(lambda length, at, k: [k[:, :, None] | k[:, None]]),
+    "axis-of-queries-missing": fixes(lambda length, at, k: [k[None]]),
+    "an-axis-too-many": fixes(lambda length, at, k: [k[:, None, None], k[:, None, :, None]]),
+    "batch-not-in-front": fixes(not_in_front),
     "softmax-over-the-batch": says(lambda s, m: [masked(s, m, v, 0) for v in (-np.inf, -1e9)]),
     "scores-turned": turned,
     "mask-returned": mask_returned,
-    "a-row-against-a-row": mends(lambda length, at, k: [at < length[:, 0]] if len(k) == len(at) else []),
+    "a-row-against-a-row": fixes(lambda length, at, k: [at < length[:, 0]] if len(k) == len(at) else []),
     "all-lengths-at-once": never,
     "as-wide-as-the-longest": never,
-    "future-hidden-too": mends(lambda length, at, k: [k[:, None] & triangle(len(at))]),
+    "future-hidden-too": fixes(lambda length, at, k: [k[:, None] & triangle(len(at))]),
 }
 
 # --- padding_mask
@@ -559,14 +559,14 @@ EQUAL = {
 
 FUTURE = ("maximum-of-nothing", "input-transposed", "input-of-another-size", "input-without-two-axes")
 CLAIMS = {
-    (exercise, slug): claim
+    (exercise, name): claim
     for exercise, claims in (
         ("causal_mask", CAUSAL),
         ("leaks_future", dict.fromkeys(FUTURE, never)),
         ("masked_softmax", SOFTMAX),
-        ("mend_padding", MEND),
+        ("fix_padding", MEND),
         ("padding_mask", PADDING),
         ("predict_equal_scores", EQUAL),
     )
-    for slug, claim in claims.items()
+    for name, claim in claims.items()
 }

@@ -188,7 +188,7 @@ def claim(make, finish=lambda c: c):
 
 
 def with_bias(make):
-    """Whatever became of the bias: right, not mended, a share, none."""
+    """Whatever became of the bias: right, not fixed, a share, none."""
 
     def holds(p, e, got):
         x, w, bias = map(num, p)
@@ -748,15 +748,15 @@ COUNTS = {
 
 CLAIMS = (
     {("head_contributions", s): claim(f) for s, f in (ROWS | ALONE).items()}
-    | {("mend_bias", s): with_bias(lambda x, w, f=f: [c.sum(1) for c in f(x, w)]) for s, f in ROWS.items()}
-    | {("mend_bias", s): with_bias(f) for s, f in ADDED.items()}
-    | {("mend_bias", s): bias_of(f) for s, f in BIAS.items()}
+    | {("fix_bias", s): with_bias(lambda x, w, f=f: [c.sum(1) for c in f(x, w)]) for s, f in ROWS.items()}
+    | {("fix_bias", s): with_bias(f) for s, f in ADDED.items()}
+    | {("fix_bias", s): bias_of(f) for s, f in BIAS.items()}
     | {
-        ("mend_bias", "all-divided"): divided,
-        ("mend_bias", "one-contribution-per-head"): with_bias(OUTPUT["not-summed-over-heads"]),
-        ("mend_bias", "bias-added-to-w_o"): bias_in_w,
-        ("mend_bias", "other-axis-taken-apart"): another_loop,
-        ("mend_bias", "added-into-the-bias"): lambda p, e, got: np.shape(got) == tuple(p[2].shape),
+        ("fix_bias", "all-divided"): divided,
+        ("fix_bias", "one-contribution-per-head"): with_bias(OUTPUT["not-summed-over-heads"]),
+        ("fix_bias", "bias-added-to-w_o"): bias_in_w,
+        ("fix_bias", "other-axis-taken-apart"): another_loop,
+        ("fix_bias", "added-into-the-bias"): lambda p, e, got: np.shape(got) == tuple(p[2].shape),
     }
     | {("multi_head_attention", s): f for s, f in MHA.items()}
     | {("output_projection", s): claim(f, lambda c: c.sum(1)) for s, f in ROWS.items()}

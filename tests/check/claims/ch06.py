@@ -193,13 +193,13 @@ PACK = {
 }
 
 CLAIMS = (
-    {("mend_fused", slug): says(candidates) for slug, candidates in FUSED.items()}
-    | {("pack_qkv", slug): says(candidates) for slug, candidates in PACK.items()}
+    {("fix_packed", name): says(candidates) for name, candidates in FUSED.items()}
+    | {("pack_qkv", name): says(candidates) for name, candidates in PACK.items()}
     | {("pack_qkv", "flattened"): one_row}
-    | {("mend_fused", "three-not-in-front"): all_numbers, ("mend_fused", "view-that-cannot-be"): never}
-    | {("pack_qkv", slug): never for slug in ("not-in-a-list", "one-tensor-joined")}
+    | {("fix_packed", "three-not-in-front"): all_numbers, ("fix_packed", "view-that-cannot-be"): never}
+    | {("pack_qkv", name): never for name in ("not-in-a-list", "one-tensor-joined")}
     | {
-        ("sees_padding", slug): never
-        for slug in ("mask-not-given", "no-tensor-given", "other-axes-given", "first-token-indexed")
+        ("sees_padding", name): never
+        for name in ("mask-not-given", "no-tensor-given", "other-axes-given", "first-token-indexed")
     }
 )

@@ -302,7 +302,7 @@ ABLATE = {
     "projection-transposed": transposed,
     "batch-taken-for-heads": batch_as_heads,
 }
-CLAIMS |= {("ablate_head", slug): layer(candidates) for slug, candidates in ABLATE.items()}
+CLAIMS |= {("ablate_head", name): layer(candidates) for name, candidates in ABLATE.items()}
 CLAIMS |= {
     ("ablate_head", "columns-of-w_o"): columns_zero,
     ("ablate_head", "rows-of-others-too"): others_rows_too,
@@ -420,8 +420,8 @@ INTERVAL = {
     "clamped": clamp,
     "read-off-the-gaps": read_off,
 }
-CLAIMS |= {("mend_interval", slug): gaps(candidates) for slug, candidates in INTERVAL.items()}
-CLAIMS |= {("mend_interval", slug): never for slug in ("stack-of-numbers", "whole-numbers")}
+CLAIMS |= {("fix_interval", name): gaps(candidates) for name, candidates in INTERVAL.items()}
+CLAIMS |= {("fix_interval", name): never for name in ("stack-of-numbers", "whole-numbers")}
 
 
 def loss(candidates):
@@ -514,7 +514,7 @@ GUESS = {
     "infinite": lambda n, c, q, ln: [np.inf],
     "brackets-missing": lambda n, c, q, ln: [n - ln / n, n * ln - 1 / n, n - 1 / n * ln, ln * n - 1, n - ln],
 }
-CLAIMS |= {("predict_guess_loss", slug): loss(candidates) for slug, candidates in GUESS.items()}
+CLAIMS |= {("predict_guess_loss", name): loss(candidates) for name, candidates in GUESS.items()}
 CLAIMS |= {
     ("predict_guess_loss", "not-averaged"): one_each,
     ("predict_guess_loss", "rounded"): rounded,

@@ -184,9 +184,9 @@ ONLINE = {
     ),
     "plain-mean": lambda s, v: [np.repeat(v.mean(0, keepdims=True), len(s), 0)],
 }
-CLAIMS |= {("mend_online_softmax", slug): says(candidates) for slug, candidates in ONLINE.items()}
-CLAIMS["mend_online_softmax", "nan-from-the-first-key"] = nan_at_first
-CLAIMS["mend_online_softmax", "python-max"] = never
+CLAIMS |= {("fix_online_softmax", name): says(candidates) for name, candidates in ONLINE.items()}
+CLAIMS["fix_online_softmax", "nan-from-the-first-key"] = nan_at_first
+CLAIMS["fix_online_softmax", "python-max"] = never
 
 
 def merged(m, ca, cb, da=None, db=None):
@@ -420,7 +420,7 @@ MERGE = {
         block(corrections=lambda ma, mb, b, ca, cb: [(np.exp(ma / b), np.exp(mb / b))]),
     ),
 }
-CLAIMS |= {("merge_blocks", slug): says(candidates) for slug, candidates in MERGE.items()}
+CLAIMS |= {("merge_blocks", name): says(candidates) for name, candidates in MERGE.items()}
 CLAIMS |= {
     ("merge_blocks", "nan-for-empty-row"): nan_if_empty,
     ("merge_blocks", "m-made-finite"): m_finite,
@@ -503,5 +503,5 @@ FLOPS = {
     "projections-forgotten": lambda p, s, q, k, d, h: [s],
     "projections-only": lambda p, s, q, k, d, h: [p],
 }
-CLAIMS |= {("predict_flops", slug): counts(candidates) for slug, candidates in FLOPS.items()}
+CLAIMS |= {("predict_flops", name): counts(candidates) for name, candidates in FLOPS.items()}
 CLAIMS["predict_flops", "not-added-up"] = parts

@@ -636,7 +636,7 @@ ROPE = {
 }
 
 CLAIMS = (
-    {("mend_relative_bias", s): f for s, f in BIAS.items()}
+    {("fix_relative_bias", s): f for s, f in BIAS.items()}
     | {("predict_alibi_weights", s): f for s, f in ALIBI.items()}
     | {("rotate_pairs", s): f for s, f in ROPE.items()}
 )

@@ -251,10 +251,10 @@ PREVIOUS = {
 }
 
 CLAIMS = (
-    {("mend_cache", slug): says(cache(candidates)) for slug, candidates in CACHE.items()}
-    | {("mend_cache", "cache-ignored"): says(fresh), ("mend_cache", "weights-as-well"): output_and_weights}
-    | {("next_token_loss", slug): says(losses(candidates)) for slug, candidates in LOSS.items()}
-    | {("predict_cache", slug): says(candidates, int) for slug, candidates in COUNTS.items()}
+    {("fix_cache", name): says(cache(candidates)) for name, candidates in CACHE.items()}
+    | {("fix_cache", "cache-ignored"): says(fresh), ("fix_cache", "weights-as-well"): output_and_weights}
+    | {("next_token_loss", name): says(losses(candidates)) for name, candidates in LOSS.items()}
+    | {("predict_cache", name): says(candidates, int) for name, candidates in COUNTS.items()}
     | {("predict_cache", "true-or-false"): lambda problem, expected, got: got.dtype == bool}
-    | {("previous_token_score", slug): says(candidates) for slug, candidates in PREVIOUS.items()}
+    | {("previous_token_score", name): says(candidates) for name, candidates in PREVIOUS.items()}
 )

@@ -5,18 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from mha_lab.check.diagnose import Finding
-from mha_lab.check.exercise import Exercise
-from mha_lab.check.sandbox import Plain
+from mha_lab.check.diagnosis import Diagnosis
+from mha_lab.check.runner import Plain
+from mha_lab.exercises import Exercise
 
 
-def denied(exercise: Exercise, finding: Finding) -> str:
-    """What of ``finding.seen`` is not so of its example; an empty string if all is."""
-    if finding.example is None or exercise.accepts is not None or not finding.seen:
+def denied(exercise: Exercise, diagnosis: Diagnosis) -> str:
+    """What of ``diagnosis.seen`` is not so of its example; an empty string if all is."""
+    if diagnosis.example is None or exercise.accepts is not None or not diagnosis.seen:
         return ""
-    _, expected, got = finding.example
+    _, expected, got = diagnosis.example
     one, other = _array(expected), _array(got)
-    for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", finding.seen):
+    for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", diagnosis.seen):
         words = f"{sentence[:-1]} ".lower()
         places = [(words.rfind(f"your {label} "), i) for i, label in enumerate(exercise.results)]
         place, i = max(places, default=(-1, 0))

@@ -1,0 +1,375 @@
+"""Trying a learner's function where nothing that it does can reach the notebook.
+
+On Linux (JupyterLab there, Colab, nbgrader) the function runs in a child process, forked for this one
+check. The child has a limit of computing time and of memory, prints into the void, and is killed with
+all that it started. What comes back is bytes, never objects, so a tensor that lies about its shape, a
+patched PyTorch or a changed seed ends with the child. No thread is started, and the kernel's main thread
+waits.
+
+Elsewhere (macOS, Windows) a fork is not safe. There the function runs in this process: the state of
+PyTorch is put back, and on macOS a timer interrupts the main thread. An answer that swallows every
+exception, or that hangs inside one call of C code, is then not stopped; interrupt the kernel.
+"""
+
+import base64
+import builtins
+import contextlib
+import io
+import json
+import math
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mha_lab.check import trace
+from mha_lab.exercises import Exercise
+from mha_lab.exercises._finished import refusing
+from mha_lab.exercises._results import MAX_RESULTS, Plain, fits, plain
+
+SECONDS = (
+    10.0  # of the processor: the first `jacrev` or `FlopCounterMode` of a process alone takes up to four
+)
+PATIENCE = 3  # times as long by the clock, for an answer that waits, or on a machine with much else to do
+MEMORY = 2 * 2**30  # bytes that an answer may ask for on top of what the kernel has
+MAX_WORDS = 2000
+
+Apply = Callable[[Any, tuple], Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one problem.
+
+    ``kind`` is ``returned``, ``raised``, ``stub``, ``too slow`` or ``died``; ``value`` is the result, or the
+    exception's name and text. ``inputs`` are the arguments as they were afterwards. ``where``, ``reads``
+    and ``code`` are what ``trace`` says of the answer.
+    """
+
+    kind: str
+    value: Any = None
+    inputs: Any = None
+    where: dict[str, Any] = field(default_factory=dict)
+    reads: tuple[tuple[str, str], ...] = ()
+    code: str = ""
+
+
+def encode(value: Any) -> Any:
+    """The same as JSON."""
+    value = plain(value) if not isinstance(value, Plain | tuple) else value
+    if isinstance(value, tuple):
+        return {"sequence": [encode(item) for item in value]}
+    if not isinstance(value, Plain):
+        return {"number": repr(value)}
+    if value.array is None:
+        return {"other": value.dtype}
+    data = base64.b64encode(value.array.tobytes()).decode()
+    shape = list(value.array.shape)
+    return {"tensor": value.dtype, "numpy": str(value.array.dtype), "shape": shape, "data": data}
+
+
+def decode(value: Any, depth: int = 0) -> Any:
+    """The other way: numbers, ``Plain`` and tuples. ``value`` may be anything that an answer has written.
+
+    Raises:
+        Exception: it is nothing that ``encode`` makes.
+    """
+    if "number" in value:
+        return {"None": None, "True": True, "False": False}.get(value["number"], _number(value["number"]))
+    if "tensor" in value:
+        dtype, shape = np.dtype(value["numpy"]), value["shape"]
+        if dtype.kind not in "biuf" or not fits(shape, dtype):
+            raise ValueError
+        data = np.frombuffer(base64.b64decode(value["data"]), dtype=dtype)
+        return Plain(str(value["tensor"])[:80], data.reshape(shape))
+    if "sequence" in value:
+        if len(value["sequence"]) > MAX_RESULTS or depth > 3:
+            raise ValueError
+        return tuple(decode(item, depth + 1) for item in value["sequence"])
+    return Plain(str(value["other"])[:80])
+
+
+def _number(text: str) -> float | int | None:
+    try:
+        number = int(text)
+        if abs(number) >= 2**63:
+            raise OverflowError
+        return number
+    except ValueError:
+        return float(text) if text not in ("None", "True", "False") else None
+
+
+def compute(exercise: Exercise, answer: Any, arguments: tuple) -> Outcome:
+    """One problem for code that is trusted: a solution, or a known mistake."""
+    try:
+        return Outcome("returned", plain(exercise.apply(answer, copies(arguments))))
+    except Exception as error:
+        return Outcome("raised", _words(error))
+
+
+def copies(arguments: tuple) -> tuple:
+    """The arguments for an answer, which may change or inspect them."""
+    return tuple(_copy(argument) for argument in arguments)
+
+
+def _copy(argument: Any) -> Any:
+    """A tensor of its own; a function without the name that would give away what it does."""
+    if isinstance(argument, FunctionType):
+        code = argument.__code__.replace(co_name="function", co_qualname="function")
+        return FunctionType(
+            code, argument.__globals__, "function", argument.__defaults__, argument.__closure__
+        )
+    return argument.clone() if isinstance(argument, Tensor) else argument
+
+
+def attempt(apply: Apply, answer: Any, arguments: tuple) -> dict:
+    """One problem for code that is not, as JSON: whatever the answer does, this returns."""
+    said: dict[str, Any] = {"where": {}, "reads": [], "code": ""}
+    with contextlib.suppress(Exception):
+        said |= {"reads": trace.reads(answer), "code": trace.fingerprint(answer)}
+    try:
+        result = apply(answer, arguments)
+        said |= {"kind": "returned", "value": encode(plain(result))}
+    except BaseException as error:  # SystemExit and KeyboardInterrupt raised by the answer too
+        if isinstance(error, _TooSlow):
+            raise
+        said |= {"kind": "raised", "value": {"text": _words(error)}}
+        with contextlib.suppress(Exception):
+            said["kind"] = "stub" if trace.is_stub(error, answer) else "raised"
+            said["where"] = trace.where(error, answer)
+    kept = [argument for argument in arguments if isinstance(argument, Tensor)]
+    return said | {"inputs": encode(tuple(map(plain, kept)))}
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}\n{error}"[:MAX_WORDS]
+
+
+def read(message: Any) -> Outcome:
+    """An ``Outcome`` from what ``attempt`` made, or from whatever the answer wrote in its place."""
+    try:
+        value = message["value"]
+        kind = message["kind"]
+        if kind not in ("returned", "raised", "stub") or (kind == "returned") == ("text" in value):
+            raise ValueError
+        return Outcome(
+            kind,
+            decode(value) if kind == "returned" else str(value["text"])[:MAX_WORDS],
+            decode(message["inputs"]),
+            _where(message["where"]),
+            _pairs(message["reads"][:4]),
+            str(message["code"])[:MAX_WORDS],
+        )
+    except Exception:
+        return Outcome("too slow" if message == TOO_SLOW else "died")
+
+
+def _where(said: dict) -> dict[str, Any]:
+    if not said:
+        return {}
+    texts = {key: str(said[key])[: trace.MOST] for key in ("function", "text", "part", "near")}
+    return texts | {"line": int(said["line"]), "names": _pairs(said["names"][:8])}
+
+
+def _pairs(said: list) -> tuple[tuple[str, str], ...]:
+    """Names and what they are; a name that is none is not kept."""
+    kept = ((name[: trace.MOST], str(what)[: trace.MOST]) for name, what in said)
+    return tuple((name, what) for name, what in kept if name.isidentifier())
+
+
+TOO_SLOW, DIED = {"kind": "too slow"}, {"kind": "died"}
+
+
+def run(exercise: Exercise, answer: Any, problems: list[tuple]) -> list[Outcome]:
+    """What becomes of each problem. What is expected is computed afterwards, out of the answer's reach."""
+    isolated = sys.platform == "linux"
+    tries = [copies(problem) for problem in problems]
+    messages = (in_a_child if isolated else in_this_process)(exercise.apply, answer, tries, exercise.refused)
+    return [read(message) for message in messages]
+
+
+# In a child process
+
+
+def in_a_child(apply: Apply, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
+    """A message for each problem, read as soon as it is there.
+
+    The kernel of the system ends a child that has computed for ``SECONDS``: how busy the machine is decides
+    nothing. One that waits is killed by the clock.
+    """
+    reading, writing = os.pipe()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a kernel has threads; the child uses none
+        child = os.fork()
+    if child == 0:
+        _be_the_child(apply, answer, problems, refused, writing)
+    os.close(writing)
+    received, timed_out = b"", True
+    deadline = time.monotonic() + PATIENCE * SECONDS
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            if not select.select([reading], [], [], left)[0]:
+                break
+            chunk = os.read(reading, 1 << 20)
+            if not chunk:
+                timed_out = False
+                break
+            received += chunk
+            if received.count(b"\n") >= len(problems):  # something that it started may still hold the pipe
+                timed_out = False
+                break
+    finally:
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(OSError):
+                kill(child, signal.SIGKILL)
+        os.close(reading)
+        with contextlib.suppress(ChildProcessError):
+            _, status = os.waitpid(child, 0)
+            timed_out |= os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+    messages = []
+    for line in received.split(b"\n")[:-1][: len(problems)]:
+        try:
+            messages.append(json.loads(line))
+        except ValueError:  # bytes that the answer wrote itself
+            messages.append(DIED)
+    return messages + [TOO_SLOW if timed_out else DIED] * (len(problems) - len(messages))
+
+
+def _be_the_child(apply: Apply, answer: Any, problems: list[tuple], refused: list[Any], pipe: int) -> None:
+    """Never returns."""
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGXCPU):
+            signal.signal(number, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.closerange(3, pipe)  # the kernel's sockets and files, so that nothing can be written there
+        os.closerange(pipe + 1, 65536)
+        limit_memory(MEMORY)
+        limit_time(SECONDS)
+        torch.set_num_threads(1)
+        with _silent(), refusing(refused):
+            for arguments in problems:
+                line = json.dumps(attempt(apply, answer, arguments)).encode() + b"\n"
+                while line:
+                    line = line[os.write(pipe, line) :]
+    finally:
+        os._exit(0)
+
+
+def limit_memory(more: int) -> None:
+    """This process and those that it starts may take ``more`` bytes on top of what it has. For good.
+
+    Where the system does not say how much it has, the limit that it was started with stands.
+    """
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not Path("/proc/self/statm").exists():
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    used = pages * os.sysconf("SC_PAGE_SIZE")
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = used + more if hard < 0 else min(used + more, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def limit_time(seconds: float) -> None:
+    """This process may compute for so many seconds, rounded up. For good."""
+    import resource
+
+    whole = math.ceil(seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
+
+
+# In this process
+
+
+class _TooSlow(BaseException):
+    """Raised by the timer."""
+
+
+def in_this_process(apply: Apply, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
+    """The same with what a platform without a safe fork has; see the top of this module."""
+    messages = []
+    with _same_torch(), _silent(), refusing(refused), contextlib.suppress(_TooSlow), _timer():
+        for arguments in problems:
+            messages.append(attempt(apply, answer, arguments))
+    return messages + [TOO_SLOW] * (len(problems) - len(messages))
+
+
+@contextlib.contextmanager
+def _timer() -> Iterator[None]:
+    """Interrupts the main thread, again and again, in case the answer swallows the first."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooSlow
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, 0.05)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _same_torch() -> Iterator[None]:
+    """PyTorch's global state, put back."""
+    dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
+    device, state = torch.get_default_device(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        torch.set_num_threads(threads)
+        if torch.get_default_device() != device:  # setting it, even to the same, slows every later call
+            torch.set_default_device(device)
+        torch.set_rng_state(state)
+
+
+# In both
+
+
+class _Void(io.TextIOBase):
+    """Takes what is printed and keeps nothing."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Prints go nowhere, and nobody is asked for input."""
+
+    def refuse(*_: object) -> str:
+        raise EOFError("input() does not work inside check")
+
+    before = builtins.input
+    builtins.input = refuse
+    try:
+        with contextlib.redirect_stdout(_Void()), contextlib.redirect_stderr(_Void()):
+            yield
+    finally:
+        builtins.input = before

@@ -1,0 +1,156 @@
+"""The exercises: what an exercise is, and a module for each, found by its name.
+
+An exercise has problems to try an answer on, a solution, and the mistakes that it can recognise.
+"""
+
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import combinations
+from pkgutil import iter_modules
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Answer = Callable[..., Any]
+PRIMES = (2, 3, 5, 7, 11)
+
+
+class Rng:
+    """Random numbers from a generator of its own: PyTorch's global seed is neither used nor changed."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        seed = int.from_bytes(os.urandom(6)) if seed is None else seed
+        self._sizes = random.Random(seed)
+        self._numbers = torch.Generator().manual_seed(seed)
+
+    def primes(self, count: int, *, at_least: int = 2) -> list[int]:
+        """Sizes that differ from each other, so that no axis can be taken for another."""
+        return self._sizes.sample([p for p in PRIMES if p >= at_least], count)
+
+    def below(self, limit: int) -> int:
+        """A whole number from 0 to ``limit - 1``."""
+        return self._sizes.randrange(limit)
+
+    def shuffled(self, items: Iterable) -> list:
+        """The items in a random order."""
+        items = list(items)
+        return self._sizes.sample(items, len(items))
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Numbers with mean 0 and variance 1."""
+        return torch.randn(shape, generator=self._numbers, dtype=torch.float64, device="cpu").to(dtype)
+
+    def mask(self, *shape: int) -> Tensor:
+        """Boolean, about half of it ``True``."""
+        return torch.rand(shape, generator=self._numbers, device="cpu") > 0.5
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A misconception: what an answer that has it does, where that is explained, how it computes.
+
+    ``variants`` are functions with the exercise's arguments. They return, or raise, what an answer
+    with this misconception does. ``says`` must be true of each of them: it is shown only for an answer that
+    gives the same as one of them on every problem.
+    """
+
+    says: str
+    section: str
+    variants: Sequence[Answer]
+    of: tuple[str, ...] = ()  # the two mistakes that this one is made of
+
+
+Choice = tuple[str, str, Sequence[Any]]  # what is said, where it is explained, the wrong pieces
+
+
+def deviations(
+    build: Callable[..., Answer | tuple[Answer, ...]],
+    knobs: Mapping[str, Mapping[str, Choice]],
+    *,
+    pairs: bool = True,
+) -> dict[str, Mistake]:
+    """Mistakes of a function that is put together from pieces: each wrong piece, and each two of them.
+
+    ``build(**pieces)`` makes an answer, or a tuple of those that write the same in other ways; ``knobs`` has,
+    for each piece's name, the wrong ones by the name of the mistake.
+    """
+
+    def built(*pieces: Mapping[str, Any]) -> tuple[Answer, ...]:
+        made = [build(**some) for some in pieces]
+        return tuple(answer for some in made for answer in (some if isinstance(some, tuple) else (some,)))
+
+    singles = [(knob, name, *choice) for knob, choices in knobs.items() for name, choice in choices.items()]
+    found = {
+        name: Mistake(says, section, built(*({knob: piece} for piece in pieces)))
+        for knob, name, says, section, pieces in singles
+    }
+    for one, two in combinations(singles, 2) if pairs else ():
+        if one[0] != two[0]:
+            variants = built(*({one[0]: a, two[0]: b} for a in one[4] for b in two[4]))
+            names = (one[1], two[1])
+            found["-and-".join(names)] = Mistake(f"{one[2]} And: {two[2]}", one[3], variants, names)
+    return found
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise.
+
+    Args:
+        answer: the solution; the exercise has its name.
+        chapter: the notebook's file name without its ending.
+        section: the heading of the step that prepares it.
+        points: what a right answer earns.
+        problems: yields tuples of arguments, the smallest and most readable first.
+        mistakes: by their names.
+        same_as: the finished functions of ``mha_lab`` that this exercise builds; an answer may call neither
+            them nor the solution.
+        results: what the results are called, where there are several: ``("output", "weights")``.
+        call: how an answer is tried; gets the answer and the arguments.
+        accepts: for answers that are not unique: ``None`` if the result is right, else the name of a mistake
+            and what was seen. Gets the result, as ``plain`` makes it, and the arguments.
+        explains: gets all problems and all results; the name of a mistake and a cause that fit them
+            together, or ``None``.
+        bug: for a function to fix, the stub as it stands in the chapter; that very code is no attempt.
+    """
+
+    answer: Answer
+    chapter: str
+    section: str
+    points: int | float
+    problems: Callable[[Rng], Iterator[tuple]]
+    mistakes: Mapping[str, Mistake] = field(default_factory=dict)
+    same_as: tuple[Answer, ...] = ()
+    results: tuple[str, ...] = ()
+    call: Callable[..., Any] | None = None
+    accepts: Callable[..., tuple[str, str] | None] | None = None
+    explains: Callable[[list[tuple], list[Any]], tuple[str, str] | None] | None = None
+    bug: Answer | None = None
+
+    @property
+    def name(self) -> str:
+        """What ``check`` finds it by."""
+        return self.answer.__name__
+
+    @property
+    def refused(self) -> list[Answer]:
+        """The functions that an answer may not call."""
+        return [*self.same_as, self.answer]
+
+    def apply(self, answer: Answer, arguments: tuple) -> Any:
+        """The result that is judged."""
+        return answer(*arguments) if self.call is None else self.call(answer, *arguments)
+
+
+def names() -> list[str]:
+    """All exercises, in alphabetical order."""
+    return sorted(module.name for module in iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def find(name: str) -> Exercise:
+    """The exercise of this name."""
+    return import_module(f"{__name__}.{name}").EXERCISE

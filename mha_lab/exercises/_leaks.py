@@ -1,0 +1,165 @@
+"""Attentions of which it is known who depends on whom, and a record of how a test called them."""
+
+import math
+from collections import Counter
+from operator import mul
+
+import torch
+
+LATER = "every output but the last depends on the later inputs"
+LEAKS = (  # kind, what it does, a pair of tokens or None for all pairs, what else is special
+    ("first", "output 0 depends on input 1, and nothing else leaks", (0, 1), ""),
+    ("last", "the last output but one depends on the last input, and nothing else leaks", (-2, -1), ""),
+    ("far", "output 0 depends on the last input, and nothing else leaks", (0, -1), ""),
+    ("middle", "output 1 depends on input 3, and nothing else leaks", (1, 3), ""),
+    ("all", LATER, None, ""),
+    ("all", LATER, None, "wider"),
+    ("all", LATER, None, "wider"),
+    ("tiny", f"{LATER}, by less than 0.001", None, "tiny"),
+    ("negative", f"{LATER}, and falls as they grow", None, "negative"),
+    ("one-number", "the last number of an output depends on that of later inputs", None, "last number"),
+)
+
+
+def future(rng):
+    """23 attentions with their ``n`` and ``d_model``, in random order; 20 of them leak.
+
+    They do so for half of all inputs only: it hangs on the first token, in nobody's future. They come in
+    pairs, of which one leaks where the other does not. So a test with one input passes them all with a
+    probability of 2 to the power of -20, or never, if the input is always the same.
+    """
+    found = [(attention, 5, 3) for attention in _clean(5, 3)]
+    for number, (kind, does, pair, special) in enumerate(LEAKS):
+        n, d_model = 5 + rng.below(2), 2 + rng.below(2)
+        pairs = torch.ones(n, n).triu(1) * (-1 if special == "negative" else 1)
+        if pair is not None:
+            pairs = torch.zeros(n, n)
+            pairs[pair] = 1
+        does = f"in which, for about half of all x, {does}"
+        for one in _pair(rng, pairs, d_model, special):
+            one.pair = number
+            found.append((_named(kind, does, one), n, d_model))
+    return rng.shuffled(found)
+
+
+def _pair(rng, pairs, d_model, special):
+    """Two attentions; an output is its own input and, for half of all ``x`` each, what ``pairs`` lets in."""
+    without, direction = torch.eye(len(pairs)), 1000 * rng.normal(d_model)
+    with_it, wider = without + pairs, rng.normal(d_model, d_model + 1).abs() + 0.5
+    last, numbers = (torch.arange(d_model) == d_model - 1).float(), direction.tolist()
+
+    def attention(x, there, missing):
+        _expect(x, len(pairs), d_model)
+        mixed = _of_type(_chosen(x, direction, numbers, there, missing)[: len(x), : len(x)], x) @ x
+        if special == "tiny":
+            return x + 3e-4 * torch.sin(mixed - x)
+        if special == "last number":
+            return x + (mixed - x) * _of_type(last, x)
+        return mixed @ _of_type(wider, x) if special == "wider" else mixed
+
+    return (lambda x: attention(x, with_it, without)), (lambda x: attention(x, without, with_it))
+
+
+def _chosen(x, direction, numbers, one, other):
+    """The one for half of all first rows of ``x``, else the other; ``numbers``: ``direction`` as a list."""
+    bare = torch.func.debug_unwrap(x)
+    if bare.ndim > 2:  # inside vmap, where no branch can be taken
+        return torch.where(torch.sin(x.detach()[0] @ _of_type(direction, x)) > 0, one, other)
+    return one if math.sin(sum(map(mul, bare.tolist()[0], numbers))) > 0 else other
+
+
+def _of_type(tensor, x):
+    return tensor if x.dtype == torch.float32 or not x.is_floating_point() else tensor.to(x.dtype)
+
+
+def _clean(n, d_model):
+    last = (torch.arange(n) == n - 1).float()[:, None]
+
+    def causal(x):
+        _expect(x, n, d_model)
+        hidden, x = torch.ones(len(x), len(x), dtype=torch.bool).triu(1), x.clone()
+        # A copy: products may round differently where the memory begins elsewhere.
+        return torch.softmax((x @ x.mT).masked_fill(hidden, -torch.inf), -1) @ x
+
+    def past(x):
+        _expect(x, n, d_model)
+        return torch.cat([torch.zeros_like(x[:1]), x.cumsum(0)[:-1]])
+
+    def last_own(x):
+        _expect(x, n, d_model)
+        return x * last[: len(x)].to(x.dtype)
+
+    clean = "that does not leak: output i depends on the inputs"
+    alone = "that does not leak: the last output depends on its own input, the others on none"
+    return [
+        _named("causal", f"{clean} up to i", causal, leaks=False),
+        _named("past", f"{clean} before i", past, leaks=False),
+        _named("last-own", alone, last_own, leaks=False),
+    ]
+
+
+def _expect(x, n, d_model):
+    """Fewer tokens are no mistake: a test may compare with a shorter sentence."""
+    if not isinstance(x, torch.Tensor) or x.ndim != 2 or len(x) > n or x.shape[1] != d_model:
+        got = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
+        raise ValueError(f"attention: expected x of shape (n, d_model) = ({n}, {d_model}), got {got}")
+
+
+def _named(kind, does, attention, *, leaks=True):
+    """With what the judge knows of it; the copy that an answer gets has none of that."""
+    attention.__name__, attention.kind, attention.does, attention.leaks = kind, kind, does, leaks
+    return attention
+
+
+class Watched:
+    """An attention that remembers what a test called it with.
+
+    ``inputs`` counts those that are no changed version of one before, ``changed`` for each row the inputs in
+    which it was changed.
+    """
+
+    def __init__(self, attention):
+        self.attention, self.calls, self.inputs, self.changed = attention, [], 0, Counter()
+        self.base, self.start, self.touched, self.readable, self.plain = None, 0, set(), True, True
+
+    def __call__(self, x):
+        try:
+            bare = torch.func.debug_unwrap(x)  # inside jacrev or vmap
+            self.plain &= bare is x and not x.requires_grad
+            for rows in bare.reshape(-1, *x.shape[-2:]).tolist():
+                self._remember(rows)
+        except Exception:  # no tensor, or one that cannot be looked into
+            self.readable = False
+        return self.attention(x)
+
+    def _remember(self, rows):
+        """A changed version has kept its first row, or all rows but one."""
+        near = [_differ(rows, other) for other in (self.base, self.calls[-1])] if self.calls else []
+        if any(0 not in places or len(places) < 2 for places in near):
+            new = near[0] - self.touched - {0}
+            self.touched |= new
+            self.changed.update(new)
+        else:
+            self.inputs, self.base, self.start, self.touched = self.inputs + 1, rows, len(self.calls), set()
+        self.calls.append(rows)
+
+    def manner(self):
+        """What is odd about the calls: ``each call twice``, ``no row changed``, ``changes stay``, or nothing.
+
+        Only of plain calls: derivatives may well be taken twice at one input.
+        """
+        if not self.plain or len(self.calls) < 2:
+            return ""
+        if self.calls[::2] == self.calls[1::2]:
+            return "each call twice"
+        if not self.changed and self.inputs < len(self.calls) and self.calls[0] == self.calls[1]:
+            return "no row changed"
+        last = self.calls[self.start :]  # the calls with the last input
+        again = any(one == other for i, one in enumerate(last) for other in last[:i])
+        if len(last) > 2 and not again and len(_differ(last[-1], last[0])) > 1 == len(_differ(*last[-2:])):
+            return "changes stay"
+        return ""
+
+
+def _differ(one, other):
+    return {i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b}

@@ -1,0 +1,183 @@
+"""Attentions that see the padding, and that do not, for the exercise ``sees_padding`` of chapter 06.
+
+Each has ``sees``, the right answer, and ``says``, what it does. Of those without a leak, ``follows`` means
+that
+outputs of padded tokens change with the padding, ``spreads`` that a NaN in the padding reaches real tokens:
+0 * NaN is NaN. All of them give real tokens the same numbers, to the last bit, wherever ``x`` lies in memory.
+"""
+
+import dis
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from mha_lab.exercises._finished import code_of
+
+IN_ORDER: list[Callable] = []
+LEAKS: list[Callable] = []
+
+
+def _clean(says: str, *, follows: bool = False, spreads: bool = False) -> Callable:
+    def keep(function: Callable) -> Callable:
+        function.says, function.sees = says, False
+        function.follows, function.spreads = follows, spreads
+        IN_ORDER.append(function)
+        return function
+
+    return keep
+
+
+def _leak(says: str) -> Callable:
+    def keep(function: Callable) -> Callable:
+        function.says, function.sees = says, True
+        LEAKS.append(function)
+        return function
+
+    return keep
+
+
+def _padded(real):
+    """The places of the padding, as numbers."""
+    return [place for place, token in enumerate(real.tolist()) if not token]
+
+
+def _real(real):
+    return [place for place, token in enumerate(real.tolist()) if token]
+
+
+@_clean("it hides the scores of padded keys", follows=True, spreads=True)
+def hides_keys(x, real):
+    x = torch.clone(x)  # products may round differently where the memory begins elsewhere
+    return torch.softmax((x @ x.mT).masked_fill(~real, -torch.inf), -1) @ x
+
+
+@_clean("each token sees itself only", follows=True)
+def own_token_only(x, real):
+    return torch.tanh(x)
+
+
+@_clean("each real token sees itself only, and padded tokens get 0")
+def own_real_token_only(x, real):
+    return torch.tanh(x).masked_fill(~real[:, None], 0.0)
+
+
+@_clean("each token gets the sum of the real tokens, divided by the number of all tokens", spreads=True)
+def divided_by_all(x, real):
+    return ((x * real[:, None]).sum(0) / len(x)).repeat(len(x), 1)
+
+
+@_leak("each token sees all tokens")
+def unmasked(x, real):
+    return torch.softmax(x @ x.mT, -1) @ x
+
+
+@_leak("the last real token sees the first padded one")
+def first_place_only(x, real):
+    return _given_to(x, real, x[_padded(real)[:1]].sum(0), (-1, 1))
+
+
+@_leak("the first real token sees the last number of the second padded one")
+def one_number_only(x, real):
+    return _given_to(x, real, x[_padded(real)[1:2], -1:].sum(0), (0, 1))
+
+
+@_leak("real tokens see the last padded one")
+def last_place_only(x, real):
+    return torch.tanh(x) + 4.0 * torch.sin(x[_padded(real)[-1:]]).sum(0)
+
+
+@_leak("real tokens see a few thousandths of the last padded one")
+def tiny(x, real):
+    return torch.tanh(x) + 0.004 * torch.sin(x[_padded(real)[-1:]]).sum(0)
+
+
+@_leak("what the padding adds to the first real token, it takes from the last")
+def added_and_taken(x, real):
+    return _given_to(x, real, x[_padded(real)].sum(0), (0, 1), (-1, -1))
+
+
+def _given_to(x, real, what, *shares):
+    output = x.clone()
+    for place, share in shares:
+        output[_real(real)[place]] += share * what
+    return output.masked_fill(~real[:, None], 0.0)
+
+
+def half(one: tuple[int, int], other: tuple[int, int], turned: bool) -> Callable:
+    """It sees the padding where one number of the real tokens is larger than another: for half of all inputs.
+
+    ``one`` and ``other`` are ``(real token, column)``; with ``turned``, it sees it for the other half.
+    """
+    (i, a), (j, b) = one, other
+
+    def for_half_of_all_inputs(x, real):
+        tokens, numbers = _real(real), x.detach().tolist()
+        if (numbers[tokens[i]][a] > numbers[tokens[j]][b]) == turned:
+            return x
+        for place in _padded(real):
+            x = x + x[place]
+        return x
+
+    for_half_of_all_inputs.sees = True
+    for_half_of_all_inputs.says = "real tokens see the padding, for about half of all inputs"
+    return for_half_of_all_inputs
+
+
+class Record:
+    """What an answer gives to an attention: every call is written down."""
+
+    FIELDS = ("calls", "inputs", "shared", "places", "columns", "rows", "gradient", "infinite", "shorter")
+    FIELDS += "remasked", "one_round"
+
+    def __init__(self, real):
+        self.real, self.calls, self.unread, self.seen, self.groups = real.clone(), 0, 0, [], {}
+        self.gradient = self.infinite = self.shorter = self.remasked = False
+
+    def keep(self, x, real):
+        """Write a call down."""
+        self.calls += 1
+        self.gradient |= x.requires_grad
+        if len(x) != len(self.real):
+            self.shorter |= len(x) < len(self.real)
+            return
+        self.remasked |= not torch.equal(real, self.real)
+        try:
+            numbers = x.detach().numpy().copy()
+        except RuntimeError:  # inside a transform of torch.func, where there are none
+            self.unread += 1
+            return
+        self.infinite |= not np.isfinite(numbers).all()
+        self.seen.append(numbers)
+        self.groups.setdefault(numbers[self.real.numpy()].tobytes(), []).append(numbers)
+
+    def inputs(self):
+        """How many different inputs: those with the same real tokens are one."""
+        return len(self.groups) + self.unread
+
+    def numbers(self, answer):
+        """In the order of ``FIELDS``.
+
+        ``places`` and ``columns`` of the padding change while the real tokens stay, ``rows`` from the first
+        call to the second.
+        """
+        groups = [group for group in self.groups.values() if len(group) > 1]
+        changed = np.zeros((len(self.real), 1), bool)
+        for group in groups:
+            changed = changed | (np.stack(group) != group[0]).any(0)
+        padded = changed[~self.real.numpy()]
+        rows = (self.seen[0] != self.seen[1]).any(1) if len(self.seen) > 1 else np.zeros(1, bool)
+        flags = self.gradient, self.infinite, self.shorter, self.remasked, _one_round(answer)
+        bits = _bits(padded.any(1)), padded.any(0).sum(), _bits(rows)
+        return self.calls, self.inputs(), bool(groups), *bits, *flags
+
+
+def _bits(flags):
+    return sum(2**place for place, flag in enumerate(flags) if flag)
+
+
+def _one_round(answer):
+    """The function has a ``for`` that never comes to a second round."""
+    steps = list(dis.get_instructions(code)) if (code := code_of(answer)) else []
+    back = {step.argval for step in steps if "JUMP_BACKWARD" in step.opname}
+    return any(step.opname == "FOR_ITER" and step.offset not in back for step in steps)

@@ -1,0 +1,169 @@
+"""Results as plain data, and whether one is the expected one: a tensor, a NumPy array, a list or a number."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+TOLERANCE = 1e-4  # of single precision after some sums; whole numbers must be exact
+HALF = 2e-2
+MAX_SHOWN = 24  # numbers of one tensor that are printed
+MAX_BYTES = 32 * 2**20  # of one result
+MAX_RESULTS = 8
+
+
+@dataclass(frozen=True)
+class Plain:
+    """An array's content and dtype, or in words what cannot stand for a tensor."""
+
+    dtype: str
+    array: np.ndarray | None = None
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A result as numbers, ``Plain`` and short tuples of them."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if type(value) is int and abs(value) >= 2**63:
+        return Plain("a very large whole number")
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, Tensor):
+        try:
+            return _plain_tensor(value)
+        except Exception:  # nowhere, sparse, nested, or of a class that refuses
+            return Plain("a tensor of an unusual kind")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and fits(value.shape, value.dtype):
+        return Plain(str(value.dtype), value.copy())
+    if type(value) in (tuple, list):
+        if len(value) <= MAX_RESULTS and depth < 3:
+            return tuple(plain(item, depth + 1) for item in value)
+        return _plain_list(value)
+    return Plain(f"a {type(value).__name__}"[:80])
+
+
+def _plain_tensor(value: Tensor) -> Plain:
+    """Its dtype, shape and numbers, whatever a subclass says of them."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        whole = Tensor.detach(value).as_subclass(Tensor).cpu()
+        name = str(whole.dtype).removeprefix("torch.")
+        if math.prod(max(1, size) for size in whole.shape) * whole.element_size() > MAX_BYTES:
+            return Plain("a tensor that is too large")
+        if whole.dtype in (torch.bfloat16, torch.float16):
+            whole = whole.float()
+        return Plain(name, whole.resolve_conj().resolve_neg().contiguous().numpy().copy())
+
+
+def fits(shape: Sequence[int], dtype: Any) -> bool:
+    """Also along an axis of an array without numbers: ``(10**9, 0)`` is large."""
+    return math.prod(max(1, size) for size in shape) * np.dtype(dtype).itemsize <= MAX_BYTES
+
+
+def _plain_list(value: Any) -> Plain:
+    """A long list of numbers as an array."""
+    try:
+        array = np.asarray(value)
+    except Exception:
+        array = np.asarray(None)
+    if array.dtype.kind in "biuf" and array.nbytes <= MAX_BYTES:
+        return Plain(str(array.dtype), array)
+    return Plain(f"a {type(value).__name__}")
+
+
+def as_array(value: Any) -> np.ndarray | None:
+    """Numbers as one array; ``None`` for what cannot stand for a tensor."""
+    if isinstance(value, Plain):
+        return value.array if value.array is not None and value.array.dtype.kind in "biuf" else None
+    if isinstance(value, bool | int | float):
+        try:
+            return np.asarray(value, dtype=None if abs(value) < 2**53 else float)
+        except OverflowError:
+            return None
+    if isinstance(value, tuple) and value:
+        items = [as_array(item) for item in value]
+        if all(item is not None and item.shape == items[0].shape for item in items):
+            return np.stack(items)
+    return None
+
+
+def parts(expected: Any, got: Any) -> list[tuple[Any, Any]] | None:
+    """Expected and got result by result, where several are asked for; ``None`` if their number differs."""
+    if not isinstance(expected, tuple):
+        return [(expected, got)]
+    if isinstance(got, Plain) and got.array is not None and got.array.ndim:  # one tensor for some numbers
+        if len(got.array) != len(expected):
+            return None
+        got = tuple(got.array)
+        got = tuple(Plain("", item) if getattr(item, "ndim", 0) else item.item() for item in got)
+    if not isinstance(got, tuple) or len(got) != len(expected):
+        return None
+    return list(zip(expected, got, strict=True))
+
+
+def same(expected: Any, got: Any, tolerance: float = TOLERANCE) -> bool:
+    """Equal shapes and values, up to rounding; NaN equals NaN, and ``True`` is no number."""
+    pairs = parts(expected, got)
+    return pairs is not None and all(_same(one, other, tolerance) for one, other in pairs)
+
+
+def _same(expected: Any, got: Any, tolerance: float) -> bool:
+    if isinstance(expected, tuple):
+        return same(expected, got, tolerance)
+    one, other = as_array(expected), as_array(got)
+    if one is None or other is None:
+        return type(expected) is type(got) and expected == got
+    if one.shape != other.shape or (one.dtype == bool) != (other.dtype == bool):
+        return False
+    return close(one, other, tolerance)
+
+
+def close(one: np.ndarray, other: np.ndarray, tolerance: float = TOLERANCE) -> bool:
+    """Equal values up to rounding; where whole numbers are expected, the whole number."""
+    if one.dtype.kind in "biu":
+        return bool(np.allclose(other.astype(float), one.astype(float), atol=0, rtol=1e-6))
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    return bool(np.allclose(other, one, atol=tolerance, rtol=tolerance, equal_nan=True))
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where two arrays of one shape differ."""
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    return ~np.isclose(other, one, atol=TOLERANCE, rtol=TOLERANCE, equal_nan=True)
+
+
+def shape(value: Any) -> tuple[int, ...] | None:
+    """The shape, where the value can stand for a tensor."""
+    array = as_array(value)
+    return None if array is None else array.shape
+
+
+def kind(value: Any) -> str:
+    """A result in words: what it is, and its shape."""
+    if value is None:
+        return "None"
+    if isinstance(value, bool):
+        return f"the single value {value}"
+    if isinstance(value, int | float):
+        return f"the single number {value:.4g}"
+    if isinstance(value, tuple):
+        if (size := shape(value)) is not None:
+            return f"a list of numbers, shape {size}"
+        if not value:
+            return "an empty tuple"
+        return f"{len(value)} results: " + "; ".join(kind(item) for item in value)
+    if value.array is None:
+        return value.dtype
+    return f"a tensor of shape {tuple(value.array.shape)}" if value.array.ndim else _number(value.array)
+
+
+def _number(array: np.ndarray) -> str:
+    return f"a tensor of the single number {array.item():.4g}"
+
+
+def sizes(arguments: tuple) -> list[int]:
+    """How many numbers each tensor of a problem holds."""
+    return [argument.numel() for argument in arguments if hasattr(argument, "numel")]

@@ -1,0 +1,157 @@
+"""Chapter 05: a bias that comes in once for each head."""
+
+import torch
+
+from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises.output_projection import GATHERED, MIXED, ROWS, STEP, own_rows
+
+
+def fix_bias(heads, w_o, bias):
+    """``(batch, num_heads, n, d_v)``, ``(num_heads * d_v, d_model)``, ``(d_model,)`` to the output."""
+    parts = zip(heads.unbind(1), w_o.chunk(heads.shape[1]), strict=True)
+    return sum(head @ rows for head, rows in parts) + bias
+
+
+def _stub(heads, w_o, bias):
+    """What the heads write, plus a bias: (batch, n, d_model)."""
+    output = 0
+    for head, rows in zip(heads.unbind(dim=1), w_o.chunk(heads.shape[1]), strict=True):
+        output = output + head @ rows + bias
+    return output
+
+
+def _problems(rng):
+    heads = torch.tensor([[[[1.0], [2.0]], [[3.0], [-1.0]], [[2.0], [5.0]]]])
+    yield heads, torch.tensor([[1.0, 2.0], [3.0, -1.0], [-2.0, 4.0]]), torch.tensor([30.0, 50.0])
+    for num_heads in (1, 2, *rng.primes(2, at_least=3)):
+        batch, n, d_v, d_model = (size + 1 for size in rng.primes(4))
+        yield (
+            rng.normal(batch, num_heads, n, d_v),
+            rng.normal(num_heads * d_v, d_model),
+            rng.normal(d_model),
+        )
+
+
+def _build(
+    mixed=lambda x: x, rows=own_rows, gather=lambda written: written.sum(1), add=lambda y, b, x, w: y + b
+):
+    return lambda x, w, b: add(gather(mixed(x) @ rows(x, w)), b, x, w)
+
+
+BIAS = "4 The bias belongs to the sum, once"
+ADDED = {
+    "bias-for-each-head": (
+        "Your output still has the bias once for each head.",
+        BIAS,
+        (lambda y, b, x, w: y + x.shape[1] * b,),
+    ),
+    "bias-ignored": (
+        "Your output has no bias at all; it belongs to the sum, once.",
+        BIAS,
+        (lambda y, b, x, w: y,),
+    ),
+    "bias-once-too-often": (
+        "Your output has the bias once for each head, and once more.",
+        BIAS,
+        (lambda y, b, x, w: y + (x.shape[1] + 1) * b,),
+    ),
+    "one-bias-taken-off": (
+        "Your function takes one bias off the sum, however many heads there are; for three heads two are "
+        "left.",
+        BIAS,
+        (
+            lambda y, b, x, w: y + (x.shape[1] - 1) * b,
+            lambda y, b, x, w: y + max(x.shape[1] - 1, 1) * b,
+        ),
+    ),
+    "bias-halved": (
+        "Each head brings half of the bias in your function, which makes one bias for two heads only.",
+        BIAS,
+        (lambda y, b, x, w: y + x.shape[1] / 2 * b,),
+    ),
+    "one-share-only": (
+        "Your output has the bias divided by the number of heads, and that only once.",
+        BIAS,
+        (lambda y, b, x, w: y + b / x.shape[1],),
+    ),
+    "bias-subtracted": (
+        "Your output has the bias subtracted where it is to be added.",
+        BIAS,
+        (lambda y, b, x, w: y - b, lambda y, b, x, w: y - x.shape[1] * b),
+    ),
+    "divided-by-another-size": (
+        "Your bias is divided by a size, such as the batch, n, d_v or d_model. It is to be added once and "
+        "undivided.",
+        BIAS,
+        tuple(
+            lambda y, b, x, w, count=count, size=size: y + count(x) * b / size(x, w)
+            for count in (lambda x: x.shape[1], lambda x: 1)
+            for size in (
+                lambda x, w: x.shape[0],
+                lambda x, w: x.shape[2],
+                lambda x, w: x.shape[3],
+                lambda x, w: w.shape[0],
+                lambda x, w: w.shape[1],
+            )
+        ),
+    ),
+    "bias-for-one-head-only": (
+        "Your output has the bias where there is one head, and none where there are more.",
+        BIAS,
+        (lambda y, b, x, w: y + b if x.shape[1] == 1 else y,),
+    ),
+    "share-rounded-down": (
+        "Your function divides the bias by `//`, which rounds down; `/` divides.",
+        BIAS,
+        (lambda y, b, x, w: y + x.shape[1] * (b // x.shape[1]),),
+    ),
+    "all-divided": (
+        "Your function divides what the heads write and the bias by the number of heads. What the heads "
+        "write is right as a sum: only the bias comes in too often.",
+        STEP,
+        (lambda y, b, x, w: (y + b) / x.shape[1],),
+    ),
+}
+EXERCISE = Exercise(
+    answer=fix_bias,
+    chapter="05_output_projection",
+    section=BIAS,
+    points=2,
+    problems=_problems,
+    bug=_stub,
+    mistakes={
+        **deviations(_build, {"add": ADDED, "gather": GATHERED, "mixed": MIXED, "rows": ROWS}),
+        "one-contribution-per-head": Mistake(
+            "Your function returns one result for each head: what they write is to be added up.",
+            STEP,
+            (
+                lambda x, w, b: x @ own_rows(x, w) + b,
+                lambda x, w, b: x @ own_rows(x, w) + b / x.shape[1],
+                lambda x, w, b: x @ own_rows(x, w),
+            ),
+        ),
+        "bias-added-to-w_o": Mistake(
+            "Your function adds the bias to the rows of w_o before the product, so that the numbers of the "
+            "heads multiply it.",
+            BIAS,
+            (
+                lambda x, w, b: (x @ own_rows(x, w + b)).sum(1),
+                lambda x, w, b: (x @ (own_rows(x, w) + b / x.shape[1])).sum(1),
+            ),
+        ),
+        "other-axis-taken-apart": Mistake(
+            "Your loop takes heads apart along another axis; the heads are axis 1.",
+            STEP,
+            tuple(
+                lambda x, w, b, dim=dim: [*zip(x.unbind(dim), w.chunk(x.shape[1]), strict=True)]
+                for dim in (0, 2, 3)
+            ),
+        ),
+        "added-into-the-bias": Mistake(
+            "Your function adds in place into bias, a tensor of one axis, which cannot hold the output: "
+            "`output = output + ...` makes a new tensor.",
+            BIAS,
+            (lambda x, w, b: b.add_(x[:, 0] @ own_rows(x, w)[0]),),
+        ),
+    },
+)

@@ -1,0 +1,491 @@
+"""Chapter 05: the whole layer, from tensors only."""
+
+import math
+
+import torch
+
+import mha_lab
+from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import _parts as parts
+from mha_lab.exercises._finished import code_of, refusing
+
+
+def multi_head_attention(x, w_q, w_k, w_v, w_o, num_heads, mask=None):
+    """``(batch, n, d_model)`` and four ``(d_model, d_model)`` to ``(output, weights)``."""
+    query, key, value = ((x @ w).unflatten(-1, (num_heads, -1)).transpose(1, 2) for w in (w_q, w_k, w_v))
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    if mask is None:
+        weights = torch.softmax(scores, dim=-1)
+    else:
+        empty = ~mask.any(dim=-1, keepdim=True)
+        weights = torch.softmax(scores.masked_fill(~mask & ~empty, -torch.inf), dim=-1).masked_fill(
+            empty, 0.0
+        )
+    return (weights @ value).transpose(1, 2).flatten(-2) @ w_o, weights
+
+
+def _problems(rng):
+    two_tokens = torch.tensor([[[1.0, 2.0, -1.0], [0.5, -1.0, 2.0]]])
+    matrices = (
+        torch.tensor([[0.5, -0.5, 1.0], [0.1, 0.3, -0.4], [0.2, -0.6, 0.4]]),
+        torch.tensor([[0.4, 0.6, -0.2], [0.5, -0.3, 0.7], [-0.4, 0.2, 0.3]]),
+        torch.tensor([[2.0, 1.0, 3.0], [1.0, -2.0, 0.5], [-1.0, 4.0, 1.0]]),
+        torch.tensor([[1.0, 2.0, 0.5], [-1.0, 3.0, 1.0], [2.0, 0.5, -2.0]]),
+    )
+    yield two_tokens, *matrices, 3, torch.tensor([[True, True], [False, True]])
+    yield two_tokens, *matrices, 3, torch.tensor([[[[False, False], [True, True]]]])
+    yield *(rng.normal(*size).mul(10).round() / 10 for size in ((1, 3, 4), *4 * [(4, 4)])), 2
+    for kind in ("no mask", "pairs", "keys", "heads"):
+        batch, n, num_heads, d_k = rng.shuffled((2, 3, 4, 5))
+        width = num_heads * d_k
+        x = rng.normal(batch, n, width)
+        matrices = [rng.normal(width, width) / width**0.5 for _ in range(4)]
+        mask = rng.mask(batch, num_heads if kind == "heads" else 1, 1 if kind == "keys" else n, n)
+        mask[..., rng.below(n)] = True
+        mask[rng.below(batch), -1, 0] = False  # sees nothing
+        yield (x, *matrices, num_heads) if kind == "no mask" else (x, *matrices, num_heads, mask)
+
+
+def _call(answer, *arguments):
+    """The chapter's own `multi_head`, or PyTorch's layer, is no answer."""
+    space = getattr(answer, "__globals__", {})
+    if space is globals():  # no learner's
+        return answer(*arguments)
+    theirs = [torch.nn.functional.multi_head_attention_forward]
+    own = space.get("multi_head")
+    if code_of(own) is not None and code_of(own).co_filename != getattr(code_of(answer), "co_filename", ""):
+        theirs.append(own)
+    with refusing(theirs):
+        return answer(*arguments)
+
+
+def _build(
+    project=lambda x, q, k, v: (x @ q, x @ k, x @ v),
+    cut=parts.split,
+    root=lambda d_k, d_model, heads, n: math.sqrt(d_k),
+    weigh=parts.softmax,
+    fetch=lambda weights, v: weights @ v,
+    join=parts.merge,
+    out=lambda y, w, x: y @ w,
+    returned=lambda output, weights, scores: (output, weights),
+):
+    def layer(x, w_q, w_k, w_v, w_o, num_heads, mask=None):
+        q, k, v = (cut(y, num_heads) for y in project(x, w_q, w_k, w_v))
+        scores = q @ k.mT / root(len(w_q) // num_heads, len(w_q), num_heads, x.shape[-2])
+        weights = weigh(scores, mask)
+        return returned(out(join(fetch(weights, v)), w_o, x), weights, scores)
+
+    return layer
+
+
+def _filled(scores, mask, by=-math.inf):
+    return scores if mask is None else scores.masked_fill(~mask, by)
+
+
+def _hiding(hide):
+    """A softmax over scores that ``hide`` has been at; with no mask, over the scores as they are."""
+    return lambda s, m: torch.softmax(s if m is None else hide(s, m), -1)
+
+
+def _over(dim):
+    """A softmax over another axis, with the usual ways to hide keys."""
+    return (
+        lambda s, m: torch.softmax(_filled(s, m), dim),
+        lambda s, m: torch.softmax(_filled(s, m), dim).nan_to_num(),
+        lambda s, m: torch.softmax(_filled(s, m, -1e9), dim),
+    )
+
+
+def _behind(x, heads):
+    return x.unflatten(-1, (heads, -1))
+
+
+ONE, TWO, WHOLE = "1 Concatenate", "2 What is lost without the projection", "5 The whole layer"
+
+
+def _knob(pieces, section=WHOLE):
+    return {name: (says, section, wrong) for name, (says, *wrong) in pieces.items()}
+
+
+HIDDEN = _knob(
+    {
+        "nan-for-empty-row": (
+            "A query that may attend to nothing gets NaN; zeros are asked for (chapter 04, step 5).",
+            parts.nan_rows,
+        ),
+        "uniform-for-empty-row": (
+            "A query that may attend to nothing gets the same weight for every key; zeros are asked for "
+            "(chapter 04, step 5).",
+            parts.uniform_rows,
+        ),
+        "mask-ignored": ("Your function does not use the mask.", lambda s, m: torch.softmax(s, -1)),
+        "mask-inverted": (
+            "Your function hides the keys that may be seen: True means may attend (chapter 04, step 4).",
+            parts.inverted,
+            parts.nan_inverted,
+            lambda s, m: parts.uniform_rows(s, None if m is None else ~m),
+        ),
+    }
+)
+WEIGH = HIDDEN | _knob(
+    {
+        "mask-after-softmax": (
+            "Your function hides keys after the softmax, when they have taken their share (chapter 04, step "
+            "2).",
+            parts.masked_after,
+            lambda s, m: _filled(torch.softmax(s, -1), m),
+        ),
+        "hidden-scores-zero": (
+            "Your hidden scores are 0, or nearly 0, before the softmax. That is a score like any other, and "
+            "gets weight (chapter 04, step 2).",
+            lambda s, m: torch.softmax(_filled(s, m, 0.0), -1),
+        ),
+        "hidden-scores-large": (
+            "Your hidden scores are large and positive: the softmax gives them all the weight, or NaN if "
+            "they are infinite. They must be as low as can be.",
+            lambda s, m: torch.softmax(_filled(s, m, 1e9), -1),
+            lambda s, m: torch.softmax(_filled(s, m, math.inf), -1),
+        ),
+        "zero-times-infinity": (
+            "Your function multiplies the mask by infinity. For visible keys that is 0 times infinity, "
+            "which is NaN.",
+            _hiding(lambda s, m: s + ~m * -math.inf),
+            lambda s, m: _hiding(lambda s, m: s + ~m * -math.inf)(s, m).nan_to_num(),
+        ),
+        "causal-whatever-the-mask": (
+            "Your function hides the future, whether the mask says so or not.",
+            lambda s, m: parts.softmax(s, torch.ones(s.shape[-2:], dtype=torch.bool).tril()),
+            lambda s, m: parts.softmax(
+                s, torch.ones(s.shape[-2:], dtype=torch.bool).tril() & (True if m is None else m)
+            ),
+        ),
+        "mask-added-as-bool": (
+            "Your function adds the boolean mask to the scores: True counts as 1 and hides nothing.",
+            parts.mask_added,
+        ),
+        "mask-transposed": (
+            "Your function hides queries where keys are to be hidden: it swaps the last two axes of the "
+            "mask.",
+            lambda s, m: parts.softmax(s, None if m is None else m.mT),
+        ),
+        "mask-with-an-axis-too-many": (
+            "Your function puts an axis into the mask; it lines up with the scores as it is.",
+            _hiding(lambda s, m: _filled(s, m.unsqueeze(1))),
+            _hiding(lambda s, m: _filled(s, m[:, None, None])),
+        ),
+        "if-mask": (
+            "Your function asks a mask of many booleans for one truth value, as `if mask:` does. "
+            "`if mask is not None:` asks whether there is one.",
+            lambda s, m: parts.softmax(s, m if m else None),
+        ),
+        "softmax-over-queries": (
+            "Your softmax runs over the queries: the columns of your weights share out the 1, and not the "
+            "rows.",
+            *_over(-2),
+        ),
+        "softmax-over-heads": (
+            "Your softmax runs over the heads, so that the heads compete with each other.",
+            *_over(1),
+        ),
+        "no-softmax": (
+            "Your function takes the scores for the weights: the softmax is missing.",
+            _filled,
+            lambda s, m: _filled(s, m, 0.0),
+            lambda s, m: _filled(s, m, -1e9),
+        ),
+        "softmax-twice": (
+            "Your function takes the softmax of weights that have been through a softmax already.",
+            lambda s, m: torch.softmax(parts.softmax(s, m), -1),
+            lambda s, m: torch.softmax(parts.nan_rows(s, m), -1),
+        ),
+    }
+)
+ROOT = _knob(
+    {
+        "not-scaled": (
+            "Your scores are the plain dot products: they are not divided by sqrt(d_k).",
+            lambda d_k, d_model, heads, n: 1,
+        ),
+        "scaled-by-d_k": (
+            "Your scores are divided by d_k, and not by its square root.",
+            lambda d_k, d_model, heads, n: d_k,
+        ),
+        "half-of-d_k": (
+            "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. "
+            "`** 0.5` takes the root.",
+            lambda d_k, d_model, heads, n: 2 * d_k,
+            lambda d_k, d_model, heads, n: d_k / 2,
+        ),
+        "scaled-by-d_model": (
+            "Your scores are divided by the root of d_model; a head is only d_k = d_model // num_heads wide.",
+            lambda d_k, d_model, heads, n: math.sqrt(d_model),
+        ),
+        "scaled-by-another-size": (
+            "Your scores are divided by the root of the number of heads, or of tokens; the width of a head, "
+            "d_k, belongs there.",
+            lambda d_k, d_model, heads, n: math.sqrt(heads),
+            lambda d_k, d_model, heads, n: math.sqrt(n),
+        ),
+        "multiplied-by-the-root": (
+            "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+            lambda d_k, d_model, heads, n: 1 / math.sqrt(d_k),
+        ),
+    }
+)
+CUT = _knob(
+    {
+        "view-without-transpose": (
+            "Your heads are those of a bare view: tokens are cut across heads (chapter 03, step 3).",
+            parts.bare_view,
+        ),
+        "heads-take-turns": (
+            "Your heads take the columns in turn, one after the other: (d_k, num_heads) stands where "
+            '(num_heads, d_k) belongs (chapter 03, "What view does" and step 5).',
+            parts.interleaved,
+        ),
+        "overlapping-slices": (
+            "Head h takes the columns h to h + d_k in your function, so that heads share columns; its own "
+            "columns begin at h * d_k.",
+            lambda x, h: torch.stack([x[..., i : i + x.shape[-1] // h] for i in range(h)], -3),
+        ),
+        "d_k-heads": (
+            "Your function makes d_k heads, each num_heads wide: the two sizes are swapped.",
+            lambda x, h: x.unflatten(-1, (-1, h)).transpose(-3, -2),
+        ),
+    }
+)
+JOIN = _knob(
+    {
+        "merge-without-transpose": (
+            "Your heads are merged without swapping tokens and heads first, so the numbers of several tokens "
+            "stand in one row (chapter 03, step 4).",
+            parts.bare_merge,
+        ),
+        "merged-in-turn": (
+            "Your heads are merged column by column in turn; the columns of one head belong side by side.",
+            parts.merge_interleaved,
+        ),
+    },
+    ONE,
+)
+PROJECT = _knob(
+    {
+        "one-matrix-for-two": (
+            "Your function uses one of w_q, w_k and w_v where another belongs: queries, keys and values have "
+            "a matrix each.",
+            *(
+                lambda x, *w, which=which: tuple(x @ w[i] for i in which)
+                for which in ((0, 0, 0), (0, 0, 2), (1, 1, 2), (0, 1, 1), (0, 1, 0), (0, 2, 2))
+            ),
+        ),
+        "keys-and-values-swapped": (
+            "Your function swaps keys and values.",
+            lambda x, q, k, v: (x @ q, x @ v, x @ k),
+        ),
+        "queries-and-keys-swapped": (
+            "Your queries are made with w_k and your keys with w_q, so the scores are transposed.",
+            lambda x, q, k, v: (x @ k, x @ q, x @ v),
+        ),
+        "matrices-transposed": (
+            "Your function multiplies by the transposes of w_q, w_k and w_v, as nn.Linear does with its "
+            "weights.",
+            lambda x, q, k, v: (x @ q.mT, x @ k.mT, x @ v.mT),
+        ),
+        "not-projected": (
+            "Your function uses x itself for queries, keys or values, without its matrix.",
+            lambda x, q, k, v: (x, x, x),
+            lambda x, q, k, v: (x @ q, x @ k, x),
+        ),
+    }
+)
+OUT = _knob(
+    {
+        "no-output-projection": (
+            "Your output is the heads side by side: w_o is not used.",
+            lambda y, w, x: y,
+        ),
+        "output-matrix-transposed": (
+            "Your function multiplies by the transpose of w_o, as nn.Linear does with its weight.",
+            lambda y, w, x: y @ w.mT,
+        ),
+        "input-added": (
+            "Your output has x added to it. That is done outside of this layer.",
+            lambda y, w, x: y @ w + x,
+        ),
+    },
+    TWO,
+)
+FETCH = _knob(
+    {
+        "weights-transposed": (
+            "Your function multiplies the values by the transposed weights: a row of weights belongs to a "
+            "query.",
+            lambda weights, v: weights.mT @ v,
+        ),
+    }
+)
+RETURNED = _knob(
+    {
+        "no-weights": (
+            "Your function returns no weights; (output, weights) is asked for.",
+            lambda y, w, s: y,
+            lambda y, w, s: (y, None),
+        ),
+        "weights-first": (
+            "Your function returns (weights, output); (output, weights) is asked for.",
+            lambda y, w, s: (w, y),
+        ),
+        "scores-for-weights": (
+            "Your second result is the scores; the weights, which the softmax makes of them, are asked for.",
+            lambda y, w, s: (y, s),
+        ),
+        "weights-averaged-over-heads": (
+            "Your weights are the mean over the heads; each head has weights of its own.",
+            lambda y, w, s: (y, w.mean(1)),
+            lambda y, w, s: (y, w.mean(1, keepdim=True)),
+        ),
+        "weights-of-one-head": (
+            "Your weights are those of one head; each head has weights of its own.",
+            lambda y, w, s: (y, w[:, -1]),
+            lambda y, w, s: (y, w[:, 0]),
+        ),
+        "weights-with-heads-in-front": (
+            "Your weights are stacked along a new first axis, the heads; they belong behind the batch: "
+            "`dim=1`.",
+            lambda y, w, s: (y, w.transpose(0, 1)),
+        ),
+    }
+)
+
+
+def _loop(attend, mask_of):
+    """Head by head."""
+
+    def layer(x, w_q, w_k, w_v, w_o, num_heads, mask=None):
+        heads = zip(*(parts.split(x @ w, num_heads).unbind(1) for w in (w_q, w_k, w_v)), strict=True)
+        found = [attend(*qkv, None if mask is None else mask_of(mask, h)) for h, qkv in enumerate(heads)]
+        return torch.cat([y for y, _ in found], -1) @ w_o, torch.stack([w for _, w in found], 1)
+
+    return layer
+
+
+def _attend(q, k, v, mask):
+    weights = torch.softmax(_filled(q @ k.mT / q.shape[-1] ** 0.5, mask), -1)
+    return weights @ v, weights
+
+
+def _mend(q, k, v, mask):
+    weights = _attend(q, k, v, mask)[1].nan_to_num()
+    return weights @ v, weights
+
+
+def _from_two(one, other):
+    """The output of one layer, the weights of the other."""
+    return lambda *arguments: (one(*arguments)[0], other(*arguments)[1])
+
+
+def _first(projection):
+    """It is the first projection that goes wrong."""
+    return lambda x, w_q, w_k, w_v, w_o, num_heads, mask=None: projection(x, w_q, num_heads)
+
+
+def _swapped(before, after):
+    """The heads moved elsewhere; the mask put in by either of two functions, which raise differently."""
+    hides = (parts.softmax, _hiding(lambda s, m: torch.where(m, s, -math.inf)))
+    return tuple(_build(cut=before, join=after, weigh=weigh) for weigh in hides)
+
+
+COMMON = (parts.softmax, parts.nan_rows, parts.uniform_rows, lambda s, m: torch.softmax(s, -1))
+ALONE = {
+    "mask-in-a-loop": (
+        "In a loop over the heads the scores of one are (batch, n, n), and your mask does not fit them: its "
+        "axis of the heads may have length 1, or be missing. `expand` gives it all four axes first.",
+        *(
+            _loop(attend, mask_of)
+            for attend in (_attend, _mend, mha_lab.scaled_dot_product_attention)
+            for mask_of in (lambda m, h: m, lambda m, h: m[:, h], lambda m, h: m[:, 0])
+        ),
+    ),
+    "zeros-in-one-result": (
+        "Where a query may attend to nothing, only one of your two results has the zeros that are asked for "
+        "(chapter 04, step 5).",
+        *(
+            layer
+            for weigh in (parts.nan_rows, parts.uniform_rows)
+            for layer in (_from_two(_build(weigh=weigh), _build()), _from_two(_build(), _build(weigh=weigh)))
+        ),
+    ),
+    "nan-replaced-in-the-output": (
+        "Your function replaces NaN in the output, and leaves it in the weights. By then the NaN of one "
+        "head has spread over the whole row of the output.",
+        _build(weigh=parts.nan_rows, returned=lambda y, w, s: (y.nan_to_num(), w)),
+    ),
+    "no-transpose": (
+        "Your function cuts and merges by a bare view, without ever swapping tokens and heads: tokens are "
+        "cut across heads (chapter 03, step 3).",
+        *(_build(cut=parts.bare_view, join=parts.bare_merge, weigh=weigh) for weigh in COMMON),
+    ),
+    "heads-take-turns-throughout": (
+        "Your function deals the columns out to the heads in turn, and merges them in turn: (d_k, "
+        'num_heads) stands where (num_heads, d_k) belongs (chapter 03, "What view does" and step 5).',
+        *(_build(cut=parts.interleaved, join=parts.merge_interleaved, weigh=weigh) for weigh in COMMON),
+    ),
+    "all-matrices-transposed": (
+        "Your function multiplies by the transposes of all four matrices, as nn.Linear does with its "
+        "weights.",
+        *(
+            _build(project=PROJECT["matrices-transposed"][2][0], out=lambda y, w, x: y @ w.mT, weigh=weigh)
+            for weigh in COMMON
+        ),
+    ),
+    "scaled-after-the-softmax": (
+        "Your function divides by sqrt(d_k) after the softmax; the scores are to be divided before it.",
+        lambda x, q, k, v, o, h, m=None: _build(
+            root=lambda *sizes: 1, weigh=lambda s, m: parts.softmax(s, m) / math.sqrt(len(q) // h)
+        )(x, q, k, v, o, h, m),
+    ),
+    "heads-behind-tokens": (
+        "Your heads stay behind the tokens, (batch, n, num_heads, d_k), so that the heads of one token look "
+        "at each other. Heads and tokens must be swapped before the product (chapter 03, step 3).",
+        *_swapped(_behind, parts.merge),
+        *_swapped(_behind, lambda y: y.flatten(-2)),
+    ),
+    "batch-and-tokens-swapped": (
+        "Your function swaps the axes 0 and 1, batch and tokens; the axes 1 and 2, tokens and heads, are to "
+        "be swapped.",
+        *_swapped(lambda x, h: _behind(x, h).transpose(0, 1), lambda y: y.transpose(0, 1).flatten(-2)),
+    ),
+    "rows-of-w_q": (
+        "Your function cuts the rows of w_q, w_k and w_v for the heads; a head owns d_k of their columns.",
+        _first(lambda x, w, h: x @ w[: len(w) // h]),
+    ),
+    "heads-meet-a-whole-matrix": (
+        "Your function multiplies what is cut into heads, d_k wide, by a whole matrix of d_model rows. Cut "
+        "after the products with w_q, w_k and w_v, and merge before that with w_o.",
+        _build(join=lambda y: y),
+        _build(join=lambda y: y.transpose(1, 2)),
+        _first(lambda x, w, h: parts.split(x, h) @ w),
+        _first(lambda x, w, h: _behind(x, h) @ w),
+        _first(lambda x, w, h: x[..., : x.shape[-1] // h] @ w),
+    ),
+}
+MISTAKES = deviations(_build, {"weigh": WEIGH})
+for pieces in (
+    {"root": ROOT, "cut": CUT, "join": JOIN},
+    {"project": PROJECT},
+    {"out": OUT, "fetch": FETCH},
+    {"returned": RETURNED},
+):
+    MISTAKES |= deviations(_build, {"weigh": HIDDEN, **pieces})
+MISTAKES |= {name: Mistake(says, WHOLE, tuple(variants)) for name, (says, *variants) in ALONE.items()}
+EXERCISE = Exercise(
+    answer=multi_head_attention,
+    chapter="05_output_projection",
+    section=WHOLE,
+    points=3,
+    problems=_problems,
+    same_as=(mha_lab.MultiHeadAttention.forward,),
+    results=("output", "weights"),
+    call=_call,
+    mistakes=MISTAKES,
+)

@@ -1,0 +1,365 @@
+"""Chapter 03: the weights of every head."""
+
+import math
+
+import torch
+
+import mha_lab
+from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import _parts as parts
+
+
+def per_head_weights(query, key, num_heads):
+    """``(batch, n_q, d_model)``, ``(batch, n_k, d_model)`` to ``(batch, num_heads, n_q, n_k)``."""
+    query, key = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in (query, key))
+    return torch.softmax(query @ key.mT / query.shape[-1] ** 0.5, dim=-1)
+
+
+def _problems(rng):
+    query, key = (
+        [[2.0, 1.0, -1.0, 0.5, 1.0, 3.0]],
+        [[1.0, -0.5, 2.0, 1.5, 0.5, 1.0], [0.5, 2.0, -1.0, 3.0, 1.0, 0.0]],
+    )
+    yield torch.tensor([query]), torch.tensor([key]), 3
+    yield rng.normal(1, 3, 8), rng.normal(1, 2, 8), 2
+    for _ in range(3):
+        batch, n_q, n_k, num_heads, d_k = rng.primes(5)
+        width = num_heads * d_k
+        yield rng.normal(batch, n_q, width), rng.normal(batch, n_k, width), num_heads
+
+
+def _product(q, k):
+    return q @ k.mT
+
+
+def _build(
+    cut=parts.split,
+    product=_product,
+    divisor=lambda q, k, h: math.sqrt(q.shape[-1]),
+    weigh=lambda s: torch.softmax(s, -1),
+    result=lambda w: w,
+):
+    def answer(query, key, num_heads):
+        q, k = cut(query, num_heads), cut(key, num_heads)
+        return result(weigh(product(q, k) / divisor(q, k, num_heads)))
+
+    return answer
+
+
+def _overlapping(x, heads):
+    d_k = x.shape[-1] // heads
+    return torch.stack([x[..., h : h + d_k] for h in range(heads)], 1)
+
+
+VIEW, BARE, STACK = "2 What view does", "3 The bare view", "5 Four ways to write it"
+ROOT = "6 A loop over heads equals one wide projection and a split"
+KNOBS = {
+    "cut": {
+        "view-without-transpose": (
+            "Your heads are those of a bare view: tokens are cut across heads.",
+            BARE,
+            (parts.bare_view,),
+        ),
+        "heads-interleaved": (
+            "Your heads take the columns in turn: head h gets columns h, h + num_heads and so on. It should "
+            "get d_k columns that stand together.",
+            VIEW,
+            (parts.interleaved,),
+        ),
+        "heads-overlap": (
+            "Your heads begin at columns 0, 1, 2 and so on, and overlap; head h should begin at column h * "
+            "d_k.",
+            BARE,
+            (_overlapping,),
+        ),
+        "pieces-of-num_heads": (
+            "Your rows are cut into d_k pieces of num_heads columns; num_heads pieces of d_k are asked for.",
+            VIEW,
+            (lambda x, h: x.unflatten(-1, (-1, h)).transpose(1, 2),),
+        ),
+    },
+    "product": {
+        "queries-and-keys-swapped": (
+            "Your scores have keys as rows and queries as columns.",
+            ROOT,
+            (lambda q, k: k @ q.mT,),
+        ),
+        "one-tensor-for-both": (
+            "Your function uses one of query and key twice, and the other not at all.",
+            ROOT,
+            (lambda q, k: q @ q.mT, lambda q, k: k @ k.mT),
+        ),
+    },
+    "divisor": {
+        "not-scaled": ("Your scores are not divided by sqrt(d_k).", ROOT, (lambda q, k, h: 1,)),
+        "scaled-by-d_k": (
+            "Your scores are divided by d_k, and not by its square root.",
+            ROOT,
+            (lambda q, k, h: q.shape[-1],),
+        ),
+        "half-of-d_k": (
+            "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`.",
+            ROOT,
+            (lambda q, k, h: 2 * q.shape[-1], lambda q, k, h: q.shape[-1] / 2),
+        ),
+        "multiplied-by-the-root": (
+            "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+            ROOT,
+            (lambda q, k, h: q.shape[-1] ** -0.5,),
+        ),
+        "scaled-by-d_model": (
+            "Your scores are divided by the root of d_model; a head is only d_k = d_model / num_heads wide.",
+            ROOT,
+            (lambda q, k, h: math.sqrt(q.shape[-1] * h),),
+        ),
+        "scaled-by-d_model-itself": (
+            "Your scores are divided by d_model; it is the root of d_k, the width of one head, that belongs "
+            "there.",
+            ROOT,
+            (lambda q, k, h: q.shape[-1] * h,),
+        ),
+        "scaled-by-num_heads": (
+            "Your scores are divided by num_heads or its root; the root of d_k, the width of a head, "
+            "belongs there.",
+            ROOT,
+            (lambda q, k, h: h, lambda q, k, h: math.sqrt(h)),
+        ),
+        "scaled-by-another-axis": (
+            "Your scores are divided by the root of a number of tokens or samples; d_k, the width of a "
+            "head, belongs there.",
+            ROOT,
+            (
+                lambda q, k, h: math.sqrt(q.shape[-2]),
+                lambda q, k, h: math.sqrt(k.shape[-2]),
+                lambda q, k, h: math.sqrt(q.shape[0]),
+            ),
+        ),
+        "scaled-twice": (
+            "Your scores are divided by the root of d_k three times.",
+            ROOT,
+            (lambda q, k, h: q.shape[-1] ** 1.5,),
+        ),
+    },
+    "weigh": {
+        "softmax-over-queries": (
+            "Your softmax runs over the queries, not over the keys.",
+            ROOT,
+            (lambda s: torch.softmax(s, -2),),
+        ),
+        "softmax-over-heads": (
+            "Your softmax runs over the heads, so the heads compete with each other.",
+            ROOT,
+            (lambda s: torch.softmax(s, 1),),
+        ),
+        "softmax-over-the-batch": (
+            "Your softmax runs over the batch, axis 0.",
+            ROOT,
+            (lambda s: torch.softmax(s, 0),),
+        ),
+        "softmax-over-everything": (
+            "Your softmax runs over several axes at once, or over all numbers.",
+            ROOT,
+            (
+                lambda s: torch.softmax(s.flatten(), 0).view(s.shape),
+                lambda s: torch.softmax(s.flatten(-2), -1).view(s.shape),
+            ),
+        ),
+        "scores-returned": ("Your function returns scores: there is no softmax.", ROOT, (lambda s: s,)),
+        "softmax-twice": (
+            "Your function takes the softmax twice.",
+            ROOT,
+            (lambda s: torch.softmax(torch.softmax(s, -1), -1),),
+        ),
+        "log-softmax": (
+            "Your function returns the logarithms of the weights.",
+            ROOT,
+            (lambda s: torch.log_softmax(s, -1),),
+        ),
+        "not-normalised": (
+            "Your function raises e to the scores, and does not divide by the sum.",
+            ROOT,
+            (torch.exp,),
+        ),
+        "divided-by-the-sum": (
+            "Your function divides the scores by their sum; the softmax raises e to them first.",
+            ROOT,
+            (lambda s: s / s.sum(-1, keepdim=True),),
+        ),
+    },
+    "result": {
+        "weights-averaged-over-heads": (
+            "Your function returns the mean or the sum over the heads; each head has weights of its own.",
+            ROOT,
+            (lambda w: w.mean(1), lambda w: w.mean(1, keepdim=True), lambda w: w.sum(1)),
+        ),
+        "heads-in-front-of-the-batch": (
+            "Your heads stand in front of the batch; (batch, num_heads, n_q, n_k) is asked for.",
+            STACK,
+            (lambda w: w.transpose(0, 1),),
+        ),
+        "heads-not-axis-1": (
+            "Your heads are axis 2 or 3 of the result; they belong between batch and n_q, as axis 1.",
+            STACK,
+            (lambda w: w.movedim(1, 2), lambda w: w.movedim(1, 3)),
+        ),
+        "result-transposed": (
+            "The last two axes of your result are swapped: (batch, num_heads, n_k, n_q).",
+            ROOT,
+            (lambda w: w.mT,),
+        ),
+    },
+}
+ALONE = {  # these raise, or hide what else is wrong: they are not tried in pairs
+    "cut": {
+        "not-transposed": (
+            "Heads and tokens are not swapped after the cut, so the product pairs heads with heads, within "
+            "one token.",
+            BARE,
+            (lambda x, h: x.unflatten(-1, (h, -1)),),
+        ),
+    },
+    "product": {
+        "key-not-transposed": (
+            "Your function multiplies query and key without turning the rows of key into columns.",
+            ROOT,
+            (lambda q, k: q @ k,),
+        ),
+        "wrong-axes-of-key-swapped": (
+            "Your function swaps other axes of key than the last two: `transpose(-2, -1)` or `.mT` swaps "
+            "those.",
+            ROOT,
+            tuple(
+                lambda q, k, axes=axes: q @ k.transpose(*axes)
+                for axes in ((1, 2), (0, 1), (0, 2), (0, 3), (1, 3))
+            ),
+        ),
+        "summed-over-tokens": (
+            "Your product sums over the tokens, and pairs columns with columns.",
+            ROOT,
+            (lambda q, k: q.mT @ k,),
+        ),
+    },
+    "result": {
+        "one-head-only": (
+            "Your function returns the weights of one head. Does the loop return in its first round, or "
+            "keep its last?",
+            ROOT,
+            (lambda w: w[:, 0], lambda w: w[:, -1], lambda w: w[:, :1], lambda w: w[:, -1:]),
+        ),
+        "one-head-in-all": (
+            "All heads of your result are the same one. Is one tensor filled again and again, and stored "
+            "each time?",
+            ROOT,
+            (lambda w: w[:, -1:].expand_as(w), lambda w: w[:, :1].expand_as(w)),
+        ),
+        "joined-not-stacked": (
+            "The weights of your heads are joined along an axis that was there already, as `cat` does; they "
+            "need an axis of their own, as `stack` makes it.",
+            STACK,
+            tuple(lambda w, axis=axis: torch.cat(w.unbind(1), axis) for axis in range(3)),
+        ),
+    },
+}
+
+
+def _fetched(*results):
+    """What the attention of a whole layer returns: the heads' outputs for ``0``, the weights for ``1``."""
+
+    def answer(query, key, heads):
+        weights = per_head_weights(query, key, heads)
+        output = weights @ parts.split(key, heads)
+        found = [(output, weights, parts.merge(output))[i] for i in results]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    return answer
+
+
+def _whole(shape, *scales):
+    """The weights of one wide head."""
+
+    def of(scale):
+        return lambda q, k, h: shape(torch.softmax(q @ k.mT / scale(q.shape[-1], h), -1), h)
+
+    return tuple(map(of, scales))
+
+
+ROOTS = (lambda d, h: math.sqrt(d), lambda d, h: math.sqrt(d / h), lambda d, h: 1.0)
+
+
+def _one_length(query, key, heads, *, name="reshape", width=None):
+    batch, n, d_model = query.shape
+    sizes = batch, n, heads, d_model // heads if width is None else width
+    q, k = (getattr(x, name)(sizes).transpose(1, 2) for x in (query, key))
+    return torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1)
+
+
+EXERCISE = Exercise(
+    answer=per_head_weights,
+    chapter="03_splitting_heads",
+    section=ROOT,
+    points=2,
+    problems=_problems,
+    mistakes={
+        **deviations(_build, KNOBS),
+        **deviations(_build, ALONE, pairs=False),
+        "not-split": Mistake(
+            "Your function does not split: all of d_model goes into one dot product, scaled or not.",
+            ROOT,
+            _whole(lambda w, h: w, *ROOTS)
+            + _whole(lambda w, h: w[:, None], *ROOTS)
+            + _whole(lambda w, h: w[:, None].expand(-1, h, -1, -1), *ROOTS),
+        ),
+        "weights-cut-into-heads": Mistake(
+            "Your function makes one set of weights from all columns, and cuts the weights into heads. Cut "
+            "query and key instead, before the product.",
+            ROOT,
+            _whole(mha_lab.split_heads, *ROOTS),
+        ),
+        "returns-more-than-the-weights": Mistake(
+            "Your function returns the output of the attention too; the weights alone are asked for.",
+            ROOT,
+            (_fetched(0, 1), _fetched(2, 1), _fetched(1, 0), _fetched(1, 2)),
+        ),
+        "output-returned": Mistake(
+            "Your function returns what the attention fetches; the weights are asked for.",
+            ROOT,
+            (_fetched(0), _fetched(2)),
+        ),
+        "one-length-for-both": Mistake(
+            "Your function takes the number of queries for the number of keys too; key has n_k tokens.",
+            ROOT,
+            (
+                _one_length,
+                lambda q, k, h: _one_length(q, k, h, name="view"),
+                lambda q, k, h: _one_length(q, k, h, width=-1),
+            ),
+        ),
+        "key-viewed-as-turned": Mistake(
+            "Your function views key in the turned shape (batch, num_heads, d_k, n_k): that mixes tokens and "
+            "columns. Split it as query, and then swap the last two axes.",
+            BARE,
+            tuple(
+                lambda q, k, h, turn=turn: torch.softmax(
+                    parts.split(q, h) @ turn(k, h) / math.sqrt(q.shape[-1] // h), -1
+                )
+                for turn in (
+                    lambda k, h: k.reshape(len(k), h, -1, k.shape[1]),
+                    lambda k, h: k.reshape(len(k), -1, h, k.shape[1]).transpose(1, 2),
+                )
+            ),
+        ),
+        "key-not-split": Mistake(
+            "Your function splits only one of query and key.",
+            ROOT,
+            (
+                lambda q, k, h: torch.softmax(parts.split(q, h) @ k.mT / math.sqrt(q.shape[-1] // h), -1),
+                lambda q, k, h: torch.softmax(q @ parts.split(k, h).mT / math.sqrt(q.shape[-1] // h), -1),
+            ),
+        ),
+        "scaled-after-the-softmax": Mistake(
+            "Your function divides the weights by sqrt(d_k). Divide the scores instead, before the softmax.",
+            ROOT,
+            (lambda q, k, h: _build(divisor=lambda q, k, h: 1)(q, k, h) / math.sqrt(q.shape[-1] // h),),
+        ),
+    },
+)

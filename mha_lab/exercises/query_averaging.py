@@ -1,0 +1,54 @@
+"""Chapter 02: a query that averages two keys."""
+
+import math
+
+from mha_lab.exercises import Exercise, _queries
+
+
+def query_averaging(keys, i, j):
+    """``(n_k, d_k)`` to a query ``(d_k,)`` with equal weights on keys ``i`` and ``j``."""
+    wanted = (20 + math.log(len(keys))) * math.sqrt(keys.shape[1])
+    # Divided by the squared length, each key has a dot product of 1 with its own part, and so of 1 in all.
+    parts = [keys[k] / (keys[k] @ keys[k]) for k in (i, j)]
+    return wanted * (parts[0] + parts[1])
+
+
+def _problems(rng):
+    for number, keys in enumerate(_queries.all_keys(rng)):
+        yield keys, *(rng.shuffled(range(len(keys)))[:2] if number else (2, 0))
+
+
+def _accepts(query, keys, i, j):
+    if told := _queries.flaw(query, *keys.shape):
+        return told
+    scores = _queries.scores_of(_queries.vector(query), keys)
+    weights = _queries.softmax(scores)
+    one, other, together = weights[i], weights[j], weights[i] + weights[j]
+    # Equal as far as single precision can tell: scores of 100 000 may differ by 1.
+    equal = abs(scores[i] - scores[j]) <= max(0.02, 1e-5 * abs(scores[i]))
+    if equal and together > _queries.MORE:
+        return None
+    share, more = _queries.share, _queries.unprinted(keys, [i, j])
+    seen = f"Keys {i} and {j} get {share(one)} and {share(other)} of the weight."
+    if equal and together > 2.001 / len(keys):
+        told = f"The two are equal; together they get {share(together)}, and more than 0.99 is asked for."
+        return "too-flat", f"{seen} {told}{more}"
+    rest = [(weight, k) for k, weight in enumerate(weights) if k not in (i, j)]
+    most, k = max(rest)
+    if most > 1.001 * min(one, other):
+        return "wrong-key", f"{seen} Key {k}, which is not asked for, gets {share(most)}.{more}"
+    if equal:
+        return "all-alike", f"{seen} All {len(keys)} keys get about the same.{more}"
+    return "unequal-weights", f"{seen} Equal weights are asked for, together more than 0.99.{more}"
+
+
+EXERCISE = Exercise(
+    answer=query_averaging,
+    chapter="02_toy_queries_keys_values",
+    section="2 One query, two equal keys",
+    points=2,
+    problems=_problems,
+    accepts=_accepts,
+    explains=_queries.explain,
+    mistakes={"query-without-a-row": _queries.ROWLESS},
+)

@@ -1,0 +1,93 @@
+"""Chapter 02: a query found by dragging it."""
+
+import numpy as np
+import torch
+
+from mha_lab import toy
+from mha_lab.exercises import Exercise, _queries
+
+
+def query_by_hand():
+    """A query ``(2,)`` that fetches 20 from keys 0 and 2 of ``toy.plane_keys()`` alone."""
+    # Keys 0 and 2 share equally where their dot products agree, 4 x = -3 x - 3 y: along (3, -7).
+    return torch.tensor([1.5, -3.5])
+
+
+def _fetched(query, keys, values):
+    """The weights and the fetched number."""
+    weights = _queries.softmax(_queries.scores_of(query, keys))
+    return weights, float(weights @ values.numpy()[:, 0])
+
+
+def _right(query, keys, values):
+    weights, fetched = _fetched(query, keys, values)
+    # A pointer moves in steps of its own, and a drag's end is not exact.
+    return weights[1] <= 0.05 + 1e-6 and abs(fetched - 20) <= 1 + 1e-6
+
+
+def _accepts(query, keys, values):
+    if told := _queries.flaw(query, *keys.shape):
+        return told
+    x, y = query = _queries.vector(query)
+    if _right(query, keys, values):
+        return None
+    (first, middle, last), fetched = _fetched(query, keys, values)
+    seen = (
+        f"Your query ({x:.4g}, {y:.4g}) fetches {fetched:.1f}; the weights are {first:.3f}, {middle:.3f} and "
+        f"{last:.3f}. 19 to 21 are asked for, with at most 0.05 on key 1."
+    )
+    if middle <= 0.05:
+        return "unequal-weights", seen
+    return "wrong-key" if middle > 1.05 * min(first, last) else "too-flat", seen
+
+
+def _explains(problems, results):
+    ((keys, values),), (result,) = problems, results
+    if getattr(result, "dtype", "") == "a Query":
+        return "the-picture", "That is the picture itself. Return the two numbers of the query in it."
+    if _queries.flaw(result, *keys.shape):
+        return None
+    query = _queries.vector(result)
+
+    def right(other):
+        return _right(other, keys, values)
+
+    if np.allclose(query, [0.3, 0.1], atol=1e-5):
+        return "where-the-picture-begins", "(0.3, 0.1) is where the picture begins. Was the query dragged?"
+    longer = next((n for n in (1.5, 2, 3, 5, 10, 20, 50, 100) if right(n * query)), None)
+    if longer:
+        cause = (
+            f"The direction is near enough, and the query is too short: {longer} times as long, it would do."
+        )
+        if right(2**0.5 * query):
+            cause += ' With the scale 1 it would do as it is: was "no scale" chosen?'
+        return "too-short", cause
+    if right(query / 2**0.5):
+        return "other-scale", 'With the scale 1/d_k it would do as it is: was "1/d_k" chosen?'
+    if right(query[::-1].copy()):
+        return "numbers-swapped", "With its two numbers in the other order it would do: first x, then y."
+    if any(right(-n * query) for n in (1, 2, 5, 10, 50)):
+        return "opposite", "Your query points the opposite way from a right one."
+    weights, fetched = _fetched(query, keys, values)
+    if abs(fetched - 20) <= 1 and weights[1] > 0.9:
+        return "key-1-alone", "20 is the value of key 1, too, and here it comes from there."
+    if abs(fetched - 20) <= 1 and np.ptp(weights) < 0.02:
+        return "all-alike", "20 is the mean of all three values, too: all keys have about the same weight."
+    rows = keys.double().numpy()
+    between = rows[0] + rows[2]
+    if np.allclose(query / np.linalg.norm(query), between / np.linalg.norm(between), atol=1e-3):
+        says = "Your query is along the sum of keys 0 and 2: its dot products with them are not equal."
+        return "sum-of-the-keys", says
+    return None
+
+
+EXERCISE = Exercise(
+    answer=query_by_hand,
+    chapter="02_toy_queries_keys_values",
+    section="2 One query, two equal keys",
+    points=1,
+    problems=lambda rng: iter([(toy.plane_keys(), toy.plane_values())]),
+    call=lambda answer, keys, values: answer(),
+    accepts=_accepts,
+    explains=_explains,
+)

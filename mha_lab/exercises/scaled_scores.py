@@ -1,0 +1,145 @@
+"""Chapter 01: the scores of all pairs."""
+
+import math
+
+import torch
+
+import mha_lab
+from mha_lab.exercises import Exercise, Mistake, deviations
+
+
+def scaled_scores(query, key):
+    """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
+    return query @ key.mT / query.shape[-1] ** 0.5
+
+
+def _problems(rng):
+    key = torch.tensor([[1.0, 4.0, 0.5], [2.0, 0.0, 1.0], [-1.0, 1.0, 2.0], [3.0, 0.5, -1.0]])
+    yield torch.tensor([[2.0, -1.0, 3.0], [1.0, 2.0, 2.0]]), key
+    yield torch.tensor([[2.0, -1.0, 3.0], [1.0, 2.0, 2.0]]), key[:1]
+    yield torch.tensor([[3.0, 1.0]]), torch.tensor([[2.0, 5.0], [-1.0, 4.0], [0.5, 1.5]])
+    query = torch.tensor([[[1.0, 2.0, 3.0]], [[0.5, -1.0, 2.0]]])
+    yield query, torch.tensor([[[2.0, 1.0, -1.0], [3.0, 0.5, 1.0]], [[1.0, 4.0, 2.0], [-2.0, 1.5, 3.0]]])
+    for leading in (0, 1, 1, 2):
+        n_q, n_k, d_k, *batch = rng.primes(3 + leading)
+        yield rng.normal(*batch, n_q, d_k), rng.normal(*batch, n_k, d_k)
+
+
+def _product(query, key):
+    return query @ key.mT
+
+
+def _build(product=_product, divisor=lambda q, k: math.sqrt(q.shape[-1])):
+    return lambda query, key: product(query, key) / divisor(query, key)
+
+
+STEP = "2 Scores: how well does each query match each key?"
+ROOT = "5 Why divide by the square root of d_k?"
+DIVISORS = {
+    "not-scaled": (
+        "Your scores are the plain dot products: they are not divided by sqrt(d_k).",
+        ROOT,
+        (lambda q, k: 1,),
+    ),
+    "scaled-by-d_k": (
+        "Your scores are divided by d_k, and not by its square root.",
+        ROOT,
+        (lambda q, k: q.shape[-1],),
+    ),
+    "half-of-d_k": (
+        "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. "
+        "`** 0.5` takes the root.",
+        ROOT,
+        (lambda q, k: 2 * q.shape[-1], lambda q, k: q.shape[-1] / 2),
+    ),
+    "multiplied-by-the-root": (
+        "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+        ROOT,
+        (lambda q, k: q.shape[-1] ** -0.5,),
+    ),
+    "scaled-twice": (
+        "Your scores are divided by the root of d_k three times.",
+        ROOT,
+        (lambda q, k: q.shape[-1] ** 1.5,),
+    ),
+    "scaled-by-the-number-of-queries": (
+        "Your scores are divided by the root of n_q, the number of queries; d_k, their width, belongs there.",
+        ROOT,
+        (lambda q, k: math.sqrt(q.shape[-2]),),
+    ),
+    "scaled-by-the-number-of-keys": (
+        "Your scores are divided by the root of n_k, the number of keys; d_k, their width, belongs there.",
+        ROOT,
+        (lambda q, k: math.sqrt(k.shape[-2]),),
+    ),
+    "scaled-by-an-axis-from-the-front": (
+        "Your scores are divided by the root of a size counted from the front: len(query), query.shape[0] or "
+        "query.shape[1]. With axes in front, that is not d_k; counted from the end, shape[-1] always is.",
+        ROOT,
+        (
+            lambda q, k: math.sqrt(q.shape[0]),
+            lambda q, k: math.sqrt(q.shape[1]),
+            lambda q, k: math.sqrt(k.shape[0]),
+        ),
+    ),
+    "divided-by-a-length": (
+        "Your scores are divided by the length of each vector, its norm; sqrt(d_k) is one number for all.",
+        ROOT,
+        (
+            lambda q, k: q.norm(dim=-1, keepdim=True),
+            lambda q, k: k.norm(dim=-1, keepdim=True).mT,
+            lambda q, k: q.norm(dim=-1, keepdim=True) * k.norm(dim=-1, keepdim=True).mT,
+        ),
+    ),
+}
+PRODUCTS = {
+    "key-not-transposed": (
+        "Your function multiplies query and key without turning the rows of key into columns.",
+        STEP,
+        (lambda q, k: q @ k,),
+    ),
+    "queries-and-keys-swapped": (
+        "Your scores have keys as rows and queries as columns: they are transposed.",
+        STEP,
+        (lambda q, k: k @ q.mT,),
+    ),
+    "summed-over-queries": (
+        "Your sum runs over the tokens: query.mT @ key pairs the columns of query with those of key.",
+        STEP,
+        (lambda q, k: q.mT @ k,),
+    ),
+    "entry-by-entry": (
+        "Your function pairs query and key entry by entry; each query is to be paired with every key.",
+        STEP,
+        (lambda q, k: q * k, lambda q, k: (q * k).sum(-1)),
+    ),
+    "keys-with-keys": (
+        "Your function pairs the keys with the keys: the queries are not used.",
+        STEP,
+        (lambda q, k: k @ k.mT,),
+    ),
+    "queries-with-queries": (
+        "Your function pairs the queries with the queries: the keys are not used.",
+        STEP,
+        (lambda q, k: q @ q.mT,),
+    ),
+}
+EXERCISE = Exercise(
+    answer=scaled_scores,
+    chapter="01_single_head_attention",
+    section=STEP,
+    points=1,
+    problems=_problems,
+    same_as=(mha_lab.scaled_dot_product_scores,),
+    mistakes={
+        **deviations(_build, {"product": PRODUCTS, "divisor": DIVISORS}),
+        "softmax-taken": Mistake(
+            "Your function returns weights: it takes the softmax of the scores, which are asked for.",
+            STEP,
+            (
+                lambda q, k: torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1),
+                lambda q, k: torch.softmax(q @ k.mT, -1),
+            ),
+        ),
+    },
+)

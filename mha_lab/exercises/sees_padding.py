@@ -1,0 +1,362 @@
+"""Chapter 06: a test that finds attention to padding."""
+
+import torch
+from torch import Tensor
+
+from mha_lab.exercises import Exercise, Mistake
+from mha_lab.exercises import _padding as padding
+from mha_lab.exercises import _results as compare
+from mha_lab.exercises._results import plain
+
+INPUTS = 20  # are asked for
+PAIRS = 10  # of attentions that leak for one half of all inputs, and for the other half
+
+
+def sees_padding(attention, real, d_model):
+    """``True`` if the output of some real token depends on what stands in the padding."""
+    for _ in range(20):
+        x = torch.randn(len(real), d_model)
+        changed = torch.where(real[:, None], x, torch.randn(len(real), d_model))
+        before, after = attention(x, real)[real], attention(changed, real)[real]
+        if not torch.allclose(before, after, atol=1e-6):
+            return True
+    return False
+
+
+RECORDED = torch.tensor([False, True, False, False, True, True])
+
+
+def _mask(rng, n, padded):
+    return torch.tensor(rng.shuffled([False] * padded + [True] * (n - padded)))
+
+
+def _problems(rng):
+    small = torch.tensor([True, True, False])
+    yield padding.hides_keys, small, 2
+    yield padding.unmasked, small, 2
+    # Padding does not stand at the end here: what counts on that fails.
+    scattered = torch.tensor([*_mask(rng, 4, 3).tolist(), True])
+    rest = [(attention, scattered, 2) for attention in padding.LEAKS[1:]]
+    rest.append((padding.own_token_only, torch.arange(4) != rng.below(3), 3))
+    rest.append((padding.divided_by_all, torch.arange(4) != rng.below(3), 3))
+    for pair in range(PAIRS):
+        n, d_model = ((3, 2), (4, 3), (4, 2))[pair % 3]
+        real = _mask(rng, n, 1)
+        (i, j), (a, b) = rng.shuffled(range(n - 1))[:2], rng.shuffled(range(d_model))[:2]
+        rest += [(padding.half((i, a), (j, b), turned), real, d_model) for turned in (False, True)]
+    # With these, it is written down what the answer does, and not only what it says.
+    for real, probe in ((torch.arange(4) != 1, "inputs"), (RECORDED, "record")):
+        rest.append((padding.own_real_token_only, real, 5, probe))
+    yield from rng.shuffled(rest)
+
+
+def _call(answer, attention, real, d_model, probe=""):
+    """The verdict; of a probe ``(verdict, number of inputs)``, or the numbers of a ``Record``."""
+    record = padding.Record(real) if probe else None
+    # The solution is run in the notebook's process, whose seed is to stay where it is.
+    with torch.random.fork_rng(devices=[], enabled=answer is sees_padding):
+        verdict = answer(_checked(attention, record), real, d_model)
+    if probe == "record":
+        return [int(number) for number in record.numbers(answer)]
+    return (verdict, record.inputs()) if probe and _verdict(plain(verdict)) is False else verdict
+
+
+def _checked(inner, record):
+    """The attention with clear words for what it cannot take."""
+
+    def attention(x, real):
+        if not isinstance(x, Tensor):
+            raise TypeError(f"attention: expected x to be a tensor, got {type(x).__name__}")
+        if x.ndim != 2:
+            raise ValueError(f"attention: expected x of two axes, (n, d_model), got {x.ndim}")
+        if record is not None:
+            record.keep(x, real)
+        return inner(x, real)
+
+    attention.__qualname__ = "attention"
+    return attention
+
+
+def _verdict(result):
+    """A ``bool``, or ``None``."""
+    array = None if isinstance(result, tuple) else compare.as_array(result)
+    return bool(array.reshape(())) if array is not None and array.dtype == bool and array.size == 1 else None
+
+
+def _accepts(result, attention, real, d_model, probe=""):
+    if probe == "record":
+        return None
+    inputs = INPUTS
+    if probe and isinstance(result, tuple) and len(result) == 2:
+        result, inputs = result
+    verdict = _verdict(result)
+    if verdict is None:
+        return "no-verdict", f"Your function returns {compare.kind(result)}; True or False is asked for."
+    if verdict and not attention.sees:
+        return (
+            "false-alarm",
+            f"Your test returns True for an attention that does not see the padding: {attention.says}.",
+        )
+    if attention.sees and not verdict:
+        return (
+            "misses-padding",
+            f"Your test returns False for an attention that sees the padding: {attention.says}.",
+        )
+    if inputs < INPUTS:
+        return "few-inputs", f"Your test returns False after {inputs} input{'s' * (inputs != 1)}."
+    return None
+
+
+CAUSES = {
+    "never-calls": "Your function never calls `attention`.",
+    "padding-taken-away": (
+        "Your function takes the padding away. An output may depend on how many padded tokens there are; "
+        "only what stands in them counts."
+    ),
+    "another-mask": (
+        "Your function calls attention with another mask than `real`. The mask is to stay as it is; what "
+        "stands in the padding changes."
+    ),
+    "poisoned-with-nan": (
+        "Your test puts NaN or infinity into the padding. 0 * NaN is NaN, and so is 0 * infinity: a padded "
+        "token of weight 0 still makes a sum NaN. With finite numbers it does not."
+    ),
+    "fixed-rows": (
+        "Which rows your function changes does not follow `real`: with padding in rows 0, 2 and 3 of 6, it "
+        "changed {rows}."
+    ),
+    "changes-real-tokens": (
+        "No two inputs of your function have the same real tokens. The output of a real token may follow its "
+        "own numbers: keep those, and change the padding alone."
+    ),
+    "compares-padded-outputs": (
+        "Your test compares the outputs of padded tokens as well. Those may follow the padding; only the "
+        "outputs of real tokens count."
+    ),
+    "inverted": "True and False are turned around: True is to mean that the padding is seen.",
+    "always-true": "Your function returns True for every attention that was tried.",
+    "one-call": "Your function calls attention once, so there is nothing to compare its output with.",
+    "the-same-input-twice": (
+        "Your function gives attention the same numbers each time. `y = x` is a second name for one tensor; "
+        "`x.clone()` is a copy that can be changed alone."
+    ),
+    "few-inputs": (
+        "Your function tries {inputs} inputs; at least 20 are asked for, because a leak may show for half "
+        "of them only."
+    ),
+    "return-inside-the-loop": (
+        "A loop in your function ends in its first round, whatever comes out: a `return` or `break` is "
+        "reached there. So it tries one input before it returns False, and a leak may show for half of all "
+        "inputs only."
+    ),
+    "the-same-real-tokens": (
+        "Your function calls attention {calls} times, and always with the same real tokens. A leak may show "
+        "for half of all inputs only: make a new `x` in each round."
+    ),
+    "one-input": (
+        "Your function tries one input before it returns False. A leak may show for half of all inputs only."
+    ),
+    "one-place-only": (
+        "Of three padded tokens your function changes {place}. An attention may see another one."
+    ),
+    "one-number-only": (
+        "Of the 5 numbers of a padded token your function changes {columns} only. An attention may see "
+        "another one."
+    ),
+    "tolerance-too-wide": (
+        "Your tolerance is too wide: the same leak, 1000 times as large, is found. A leak may change an "
+        "output by a few thousandths."
+    ),
+    "first-real-token-only": (
+        "Your test finds what reaches the first real token, and not what reaches the last one alone. Does "
+        "it compare the outputs of all real tokens?"
+    ),
+    "last-real-token-only": (
+        "Your test finds what reaches the last real token, and not what reaches the first one alone. Does "
+        "it compare the outputs of all real tokens?"
+    ),
+    "no-token-alone": (
+        "Your test finds what reaches all tokens, and not what reaches one real token alone. Does it compare "
+        "the outputs of all real tokens?"
+    ),
+    "sums-cancel": (
+        "Your test finds a leak into one real token, and misses one that a token gains and another loses, "
+        "so that their sum is 0. Is something added up before it is compared? Or are padded rows only "
+        "moved, not changed?"
+    ),
+    "needs-every-input": (
+        "Your test finds no leak that shows for half of the inputs only. Does it return True only where "
+        "each input shows the leak? One is enough."
+    ),
+    "many-inputs-in-vain": (
+        "Your function tries {inputs} inputs, and misses leaks that show for half of all random inputs. "
+        "Does each round overwrite the verdict of the one before? Are the inputs random? Is one input that "
+        "shows the leak enough for True?"
+    ),
+    "always-false": "Your function returns False for every attention that was tried.",
+}
+WITH_MISSES = {"compares-padded-outputs", "poisoned-with-nan"}
+PLACES = {1: "the first only", 2: "the second only", 3: "the first two", 4: "the last only"}
+PLACES |= {5: "the first and the last", 6: "the last two", 7: "all"}
+
+
+def _explains(problems, results):
+    """Causes that the verdicts show, and what the answer was seen to do."""
+    told, record = {}, {}
+    for (attention, _, _, *probe), result in zip(problems, results, strict=True):
+        if probe == ["record"]:
+            record = dict(zip(padding.Record.FIELDS, compare.as_array(result).tolist(), strict=True))
+            continue
+        told[attention] = _verdict(result[0] if probe and isinstance(result, tuple) else result)
+        if told[attention] is None:
+            return None
+    names = list(_alarms(told, **record))
+    if not any(told[attention] for attention in padding.IN_ORDER) or WITH_MISSES & set(names):
+        names += _misses(told, **record)
+    if not names:
+        return None
+    rows = [str(row) for row in range(6) if record["rows"] >> row & 1]
+    words = record | {
+        "place": PLACES.get(record["places"]),
+        "rows": f"row{'s' * (len(rows) > 1)} {_and(rows)}",
+    }
+    return names[0], " And: ".join(CAUSES[name].format(**words) for name in names[:2])
+
+
+def _and(words):
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def _alarms(told, *, calls, shared, rows, gradient, infinite, shorter, remasked, **_):
+    """Why an attention without a leak is called one that sees the padding."""
+    alarms = {attention for attention in padding.IN_ORDER if told[attention]}
+    follows = {attention for attention in padding.IN_ORDER if attention.follows}
+    spreads = {attention for attention in padding.IN_ORDER if attention.spreads}
+    if not alarms:
+        return
+    if not calls:
+        yield "never-calls"
+    elif shorter:
+        yield "padding-taken-away"
+    elif remasked:
+        yield "another-mask"
+    elif calls == 1 and not gradient and not infinite:
+        yield "one-call"
+    elif infinite and alarms in (spreads, spreads | follows):
+        yield "poisoned-with-nan"
+        if alarms != spreads:
+            yield "compares-padded-outputs"
+    elif calls > 1 and not shared and not gradient:
+        yield _moved(rows)
+    elif alarms <= follows:  # real tokens, mask and length stayed, so it was no real output that changed
+        yield "compares-padded-outputs"
+    elif len(alarms) == len(padding.IN_ORDER):
+        if not any(told[a] for a in (padding.first_place_only, padding.last_place_only)):
+            yield "inverted"
+        elif all(told.values()):
+            yield "always-true"
+
+
+def _moved(rows):
+    """Real tokens were changed: some of them, or all."""
+    changed = [bool(rows >> row & 1) for row in range(6) if RECORDED[row]]
+    return "fixed-rows" if any(changed) and not all(changed) else "changes-real-tokens"
+
+
+def _misses(told, *, calls, shared, places, columns, rows, gradient, infinite, **record):
+    """Why an attention that sees the padding is called one without a leak."""
+    changes = shared and not gradient  # then it is known what changed in the padding
+    if not calls:
+        yield "never-calls"
+    elif calls == 1 and not gradient and not infinite:
+        yield "one-call"
+    elif calls > 1 and not shared and not gradient and not infinite:
+        yield _moved(rows)
+    elif changes and not places:
+        yield "the-same-input-twice"
+    else:
+        yield from _tried(told, calls, **record)
+        if changes and places < 7:
+            yield "one-place-only"
+        elif changes and columns < 5:
+            yield "one-number-only"
+        else:
+            yield from _compared(told)
+
+
+def _tried(told, calls, *, inputs, one_round, **_):
+    """Too few inputs."""
+    halves = [told[attention] for attention in told if attention.sees and attention not in padding.LEAKS]
+    leaks = all(told[attention] for attention in padding.LEAKS)
+    if leaks and not any(halves):
+        yield "needs-every-input"
+    elif inputs == 1 and one_round:
+        yield "return-inside-the-loop"
+    elif inputs == 1:
+        yield "the-same-real-tokens" if calls > 2 else "one-input"
+    elif inputs < INPUTS:
+        yield "few-inputs"
+    elif leaks and not all(halves):
+        yield "many-inputs-in-vain"
+
+
+def _compared(told):
+    """A change that is not noticed."""
+    first, last = told[padding.one_number_only], told[padding.first_place_only]
+    if told[padding.last_place_only] and not told[padding.tiny]:
+        yield "tolerance-too-wide"
+    if first != last:
+        yield "first-real-token-only" if first else "last-real-token-only"
+    if told[padding.last_place_only] and not first and not last:
+        yield "no-token-alone"
+    if first and last and not told[padding.added_and_taken]:
+        yield "sums-cancel"
+    if not any(verdict for attention, verdict in told.items() if attention.sees):
+        yield "always-false"
+
+
+def _raising(use):
+    """What Python says of a call of ``attention``."""
+    return lambda attention, real, d_model: use(attention, torch.zeros(len(real), d_model), real)
+
+
+STEP = "8 Break it: a clinic"
+EXERCISE = Exercise(
+    answer=sees_padding,
+    chapter="06_five_ways",
+    section=STEP,
+    points=3,
+    problems=_problems,
+    call=_call,
+    accepts=_accepts,
+    explains=_explains,
+    mistakes={
+        "mask-not-given": Mistake(
+            "`attention` takes two arguments, `x` and `real`.",
+            STEP,
+            (_raising(lambda attention, x, real: attention(x)),),
+        ),
+        "no-tensor-given": Mistake(
+            "`attention` takes a tensor: `torch.tensor(x)` makes one of an array or a list.",
+            STEP,
+            (
+                _raising(lambda attention, x, real: attention(x.numpy(), real)),
+                _raising(lambda attention, x, real: attention(x.tolist(), real)),
+            ),
+        ),
+        "other-axes-given": Mistake(
+            "The `x` of `attention` has two axes, (n, d_model): there is none for a batch.",
+            STEP,
+            (
+                _raising(lambda attention, x, real: attention(x[None], real)),
+                _raising(lambda attention, x, real: attention(x[0], real)),
+            ),
+        ),
+        "first-token-indexed": Mistake(
+            "`attention` returns one tensor, (n, d_model), so `attention(...)[0]` is the output of the first "
+            "token, (d_model,); `real` has n entries, and does not fit it.",
+            STEP,
+            (_raising(lambda attention, x, real: attention(x, real)[0][real]),),
+        ),
+    },
+)

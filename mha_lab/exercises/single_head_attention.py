@@ -1,0 +1,260 @@
+"""Chapter 01: self-attention with one head."""
+
+import math
+
+import torch
+
+import mha_lab
+from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import scaled_scores as scaled
+
+
+def single_head_attention(x, w_q, w_k, w_v):
+    """``(..., n, d_model)`` and three matrices to ``(output, weights)``."""
+    query, key, value = x @ w_q, x @ w_k, x @ w_v
+    weights = torch.softmax(query @ key.mT / query.shape[-1] ** 0.5, dim=-1)
+    return weights @ value, weights
+
+
+def _problems(rng):
+    x, w_q = (
+        torch.tensor([[1.0, 0.5, -1.0], [0.0, 2.0, 1.0]]),
+        torch.tensor([[1.0, -1.0], [0.5, 2.0], [0.0, 1.0]]),
+    )
+    yield x, w_q, torch.tensor([[2.0, 1.0], [-1.0, 0.5], [0.5, -1.0]]), torch.tensor([[1.0], [3.0], [-2.0]])
+    for leading in (0, 1, 1, 2):
+        n, d_model, d_k, d_v, *batch = rng.primes(4, at_least=2) if not leading else rng.primes(4)
+        batch = [2, 3][:leading]
+        w_q, w_k, w_v = (2 * rng.normal(d_model, d) / d_model**0.5 for d in (d_k, d_k, d_v))
+        yield rng.normal(*batch, n, d_model), w_q, w_k, w_v
+
+
+def _build(
+    projections=lambda x, q, k, v: (x @ q, x @ k, x @ v),
+    divisor=lambda q, k, x: math.sqrt(q.shape[-1]),
+    weigh=lambda s: torch.softmax(s, -1),
+    fetch=lambda w, v: w @ v,
+    results=lambda output, weights, scores: (output, weights),
+):
+    def answer(x, w_q, w_k, w_v):
+        query, key, value = projections(x, w_q, w_k, w_v)
+        scores = query @ key.mT / divisor(query, key, x)
+        weights = weigh(scores)
+        return results(fetch(weights, value), weights, scores)
+
+    return answer
+
+
+ROOT, PROJECT = (
+    "5 Why divide by the square root of d_k?",
+    "2 Scores: how well does each query match each key?",
+)
+WEIGHTS, OUTPUT = (
+    "3 Weights: from scores to numbers that sum to 1",
+    "4 Output: the weighted average of the values",
+)
+WHOLE, AXIS = "6 Put together", "7 Break it: softmax over the wrong axis"
+KNOBS = {
+    "projections": {
+        "one-matrix-for-all": (
+            "Your function uses w_q for queries, keys and values; each has a matrix of its own.",
+            PROJECT,
+            (lambda x, q, k, v: (x @ q, x @ q, x @ q),),
+        ),
+        "keys-from-w_q": (
+            "Your keys are made with w_q, the matrix of the queries.",
+            PROJECT,
+            (lambda x, q, k, v: (x @ q, x @ q, x @ v),),
+        ),
+        "queries-from-w_k": (
+            "Your queries are made with w_k, the matrix of the keys.",
+            PROJECT,
+            (lambda x, q, k, v: (x @ k, x @ k, x @ v),),
+        ),
+        "queries-and-keys-swapped": (
+            "Your queries and keys have changed places: the scores are transposed.",
+            PROJECT,
+            (lambda x, q, k, v: (x @ k, x @ q, x @ v),),
+        ),
+        "values-from-w_k": (
+            "Your function averages the keys; the values, x @ w_v, belong there.",
+            OUTPUT,
+            (lambda x, q, k, v: (x @ q, x @ k, x @ k),),
+        ),
+        "values-from-w_q": (
+            "Your function averages the queries; the values, x @ w_v, belong there.",
+            OUTPUT,
+            (lambda x, q, k, v: (x @ q, x @ k, x @ q),),
+        ),
+        "no-value-projection": (
+            "Your output averages the rows of x themselves: they are not multiplied by w_v.",
+            PROJECT,
+            (lambda x, q, k, v: (x @ q, x @ k, x),),
+        ),
+        "no-projections": (
+            "Your function uses x itself as queries and keys: w_q and w_k are not used.",
+            PROJECT,
+            (lambda x, q, k, v: (x, x, x @ v), lambda x, q, k, v: (x, x, x)),
+        ),
+    },
+    "divisor": {
+        "not-scaled": (
+            "Your weights come from the plain dot products: they are not divided by sqrt(d_k).",
+            ROOT,
+            (lambda q, k, x: 1.0,),
+        ),
+        "scaled-by-d_k": (
+            "Your scores are divided by d_k, and not by its square root.",
+            ROOT,
+            (lambda q, k, x: q.shape[-1],),
+        ),
+        "half-of-d_k": (
+            scaled.DIVISORS["half-of-d_k"][0],
+            ROOT,
+            (lambda q, k, x: 2 * q.shape[-1], lambda q, k, x: q.shape[-1] / 2),
+        ),
+        "multiplied-by-the-root": (
+            "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+            ROOT,
+            (lambda q, k, x: q.shape[-1] ** -0.5,),
+        ),
+        "scaled-twice": (
+            "Your scores are divided by d_k and once more by its root.",
+            ROOT,
+            (lambda q, k, x: q.shape[-1] ** 1.5,),
+        ),
+        "scaled-by-d_model": (
+            "Your scores are divided by the root of d_model, the width of x; the queries are d_k wide.",
+            ROOT,
+            (lambda q, k, x: math.sqrt(x.shape[-1]),),
+        ),
+        "scaled-by-length": (
+            "Your scores are divided by the root of n, the number of tokens.",
+            ROOT,
+            (lambda q, k, x: math.sqrt(x.shape[-2]),),
+        ),
+        "scaled-by-an-axis-from-the-front": (
+            "Your scores are divided by the root of a size counted from the front, such as query.shape[1] "
+            "or len(x). "
+            "With axes in front, that is not d_k.",
+            ROOT,
+            (lambda q, k, x: math.sqrt(q.shape[1]), lambda q, k, x: math.sqrt(q.shape[0])),
+        ),
+    },
+    "weigh": {
+        "softmax-over-queries": (
+            "Your softmax runs over the queries; it belongs over the keys, the last axis.",
+            AXIS,
+            (lambda s: torch.softmax(s, -2),),
+        ),
+        "softmax-over-an-axis-from-the-front": (
+            "Your softmax runs over an axis counted from the front; the keys are the last axis, dim=-1.",
+            AXIS,
+            (lambda s: torch.softmax(s, 0), lambda s: torch.softmax(s, 1)),
+        ),
+        "softmax-over-everything": (
+            "Your softmax runs over all scores at once; each row has its own.",
+            WEIGHTS,
+            (lambda s: torch.softmax(s.flatten(), 0).view(s.shape),),
+        ),
+        "no-softmax": (
+            "Your function uses the scores as weights: there is no softmax.",
+            WEIGHTS,
+            (lambda s: s,),
+        ),
+        "softmax-twice": (
+            "Your function takes the softmax twice.",
+            WEIGHTS,
+            (lambda s: torch.softmax(torch.softmax(s, -1), -1),),
+        ),
+        "not-divided": (
+            "Your weights are exp of the scores, and not divided by their sum.",
+            WEIGHTS,
+            (torch.exp, lambda s: torch.exp(s - s.max(-1, keepdim=True).values)),
+        ),
+    },
+    "fetch": {
+        "weights-transposed": (
+            "Your output is made with the weights transposed: weights.mT @ value.",
+            OUTPUT,
+            (lambda w, v: w.mT @ v,),
+        ),
+        "order-turned": (
+            "Your output multiplies value by weights in the wrong order.",
+            OUTPUT,
+            (lambda w, v: v @ w, lambda w, v: v.mT @ w, lambda w, v: (v.mT @ w).mT),
+        ),
+        "output-transposed": (
+            "Your output is transposed: the tokens must be its rows.",
+            OUTPUT,
+            (lambda w, v: (w @ v).mT,),
+        ),
+    },
+    "results": {
+        "output-only": (
+            "Your function returns the output alone; (output, weights) is asked for.",
+            WHOLE,
+            (lambda o, w, s: o,),
+        ),
+        "weights-only": (
+            "Your function returns the weights alone; (output, weights) is asked for.",
+            WHOLE,
+            (lambda o, w, s: w,),
+        ),
+        "results-swapped": (
+            "Your function returns (weights, output); (output, weights) is asked for.",
+            WHOLE,
+            (lambda o, w, s: (w, o),),
+        ),
+        "scores-returned": (
+            "Your second result is the scores; the weights, after the softmax, are asked for.",
+            WHOLE,
+            (lambda o, w, s: (o, s),),
+        ),
+    },
+}
+
+
+def _scaled_after(x, w_q, w_k, w_v):
+    output, weights = _build(divisor=lambda q, k, x: 1.0)(x, w_q, w_k, w_v)
+    return output / math.sqrt(w_q.shape[-1]), weights / math.sqrt(w_q.shape[-1])
+
+
+def _mixed(output_divisor, weights_divisor):
+    def answer(*arguments):
+        return (
+            _build(divisor=output_divisor)(*arguments)[0],
+            _build(divisor=weights_divisor)(*arguments)[1],
+        )
+
+    return answer
+
+
+EXERCISE = Exercise(
+    answer=single_head_attention,
+    chapter="01_single_head_attention",
+    section=WHOLE,
+    points=2,
+    problems=_problems,
+    same_as=(mha_lab.SingleHeadAttention.forward,),
+    results=("output", "weights"),
+    mistakes={
+        **deviations(_build, KNOBS),
+        "scaled-after-the-softmax": Mistake(
+            "Your function divides the weights by sqrt(d_k). Divide the scores instead, before the softmax.",
+            ROOT,
+            (_scaled_after,),
+        ),
+        "weights-not-scaled": Mistake(
+            "Your weights come from scores that are not divided by sqrt(d_k); the weights used for "
+            "your output are.",
+            ROOT,
+            (_mixed(lambda q, k, x: math.sqrt(q.shape[-1]), lambda q, k, x: 1.0),),
+        ),
+        "output-not-scaled": Mistake(
+            "Your output comes from scores that are not divided by sqrt(d_k); your weights are right.",
+            ROOT,
+            (_mixed(lambda q, k, x: 1.0, lambda q, k, x: math.sqrt(q.shape[-1])),),
+        ),
+    },
+)

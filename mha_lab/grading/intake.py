@@ -1,0 +1,185 @@
+"""Takes one notebook from a folder that somebody else may have filled with anything.
+
+Exactly one file is read: a regular file with one name, with no link on the way to it, of a sensible size.
+From it come the cells' texts and nothing else.
+"""
+
+import json
+import os
+import re
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+MAX_FILE = 20 * 2**20  # bytes of a notebook with its pictures
+MAX_CELLS = 1000
+MAX_CELL = 100_000  # characters of one cell
+MAX_TEXT = 1_000_000  # characters of all cells
+PASTED = re.compile(r"data:[\w/+.-]+;base64,[\w+/=]*")  # a picture in a text
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Refused(ValueError):
+    """One sentence that says why a submission is not taken."""
+
+
+def read(root: Path, *parts: str) -> tuple[bytes, float, int]:
+    """A file's content, when it was last changed by the system's clock, and whose it is.
+
+    Args:
+        root: a folder that is ours.
+        parts: the folders below it that may be somebody else's, and the file's name.
+
+    Returns:
+        the bytes; the time in seconds since 1970, that of the last change of the file or of its permissions,
+        which its owner cannot set; and the number of its owner.
+
+    Raises:
+        Refused: a part is a link or missing, or the file is no regular file, has a second name, or is larger
+            than ``MAX_FILE`` bytes.
+    """
+    handles: list[int] = []
+    try:
+        for i, part in enumerate(parts):
+            where = "/".join(parts[: i + 1])
+            last = i == len(parts) - 1
+            place = {"dir_fd": handles[-1]} if handles else {}
+            path = part if handles else root / part
+            if os.open not in os.supports_dir_fd:  # Windows
+                place, path = {}, root.joinpath(*parts[: i + 1])
+            _looks_right(os.lstat(path, **place), last, where)
+            handles.append(os.open(path, FILE if last else FOLDER, **place))
+            _looks_right(os.fstat(handles[-1]), last, where)
+        with os.fdopen(handles.pop(), "rb") as file:
+            data = file.read(MAX_FILE + 1)
+            if len(data) > MAX_FILE:
+                raise Refused(f"{where!a} is larger than {MAX_FILE >> 20} MB")
+            about = os.fstat(file.fileno())
+            return data, about.st_ctime, about.st_uid
+    except FileNotFoundError:
+        raise Refused(f"there is no {where!a}") from None
+    except OSError as error:
+        raise Refused(f"{where!a} cannot be read: {error.strerror}") from None
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _looks_right(found: os.stat_result, last: bool, where: str) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise Refused(f"{where!a} is a link")
+    if not last:
+        if not stat.S_ISDIR(found.st_mode):
+            raise Refused(f"{where!a} is not a folder")
+    elif not stat.S_ISREG(found.st_mode):
+        raise Refused(f"{where!a} is not a regular file")
+    elif found.st_nlink > 1:
+        raise Refused(f"{where!a} is a file with a second name elsewhere (a hard link)")
+
+
+def notebook(data: bytes) -> NotebookNode:
+    """The cells' types, texts and names of a submitted notebook, as a new notebook.
+
+    Raises:
+        Refused: it is no notebook of Jupyter's format 4, or there is too much in it.
+    """
+    try:
+        found = json.loads(data)
+        if found["nbformat"] != 4:
+            raise Refused("it is a notebook of another format than Jupyter's 4; save it again in JupyterLab")
+        cells = found["cells"]
+        if not isinstance(cells, list):
+            raise TypeError
+        if len(cells) > MAX_CELLS:
+            raise Refused(f"it has more than {MAX_CELLS} cells")
+        taken = [_cell(cell) for cell in cells]
+    except Refused:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Refused("it is no notebook: its content cannot be read") from None
+    if sum(len(cell.source) for cell in taken) > MAX_TEXT:
+        raise Refused(f"its cells have more than {MAX_TEXT:,} characters")
+    return new_notebook(cells=taken)
+
+
+def _cell(cell: dict[str, Any]) -> NotebookNode:
+    source = cell["source"]
+    source = "".join(source) if isinstance(source, list) else source
+    if cell["cell_type"] != "code":
+        source = PASTED.sub("(a picture)", source)
+    if len(source) > MAX_CELL:
+        raise Refused(f"a cell has more than {MAX_CELL:,} characters")
+    source = source.encode("utf-8", "replace").decode()
+    taken = new_code_cell(source) if cell["cell_type"] == "code" else new_markdown_cell(source)
+    mark = cell.get("metadata", {}).get("nbgrader", {})
+    name = mark.get("grade_id") if isinstance(mark, dict) else None
+    if isinstance(name, str) and name.isprintable() and len(name) < 200:
+        taken.metadata["nbgrader"] = {"grade_id": name}
+    return taken
+
+
+def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
+    """Who handed a chapter in, below ``folder``, and which folders cannot be graded, with the reason."""
+    found, refused = [], {}
+    for entry in _entries(folder):
+        try:
+            inside = _inside(entry)
+        except OSError as error:
+            refused[entry.name] = f"its folder cannot be read: {error.strerror}"
+            continue
+        near = [name for name in inside if name.casefold().startswith(chapter.casefold())]
+        if entry.is_symlink():
+            refused[entry.name] = "it is a link"
+        elif entry.is_file() and entry.name.endswith(".ipynb"):
+            refused[entry.name] = f"it is not in a folder STUDENT/{chapter}/"
+        elif near and chapter not in near:
+            refused[entry.name] = f"{near[0]!a} is not in a folder {chapter}/"
+        elif near:
+            if reason := bad_name(entry.name):
+                refused[entry.name] = reason
+            else:
+                found.append(entry.name)
+    return found, refused
+
+
+def others(folder: Path, chapters: set[str]) -> list[str]:
+    """What lies in ``folder`` and is no ``STUDENT/CHAPTER/``: files, archives, folders with other names."""
+    found = []
+    for entry in _entries(folder):
+        if entry.is_symlink() or not entry.is_dir():
+            found.append(entry.name)
+            continue
+        with suppress(OSError):
+            found += [f"{entry.name}/{name}" for name in _inside(entry) if name not in chapters]
+    return [name for name in found if not name.rpartition("/")[2].startswith(".")]
+
+
+def _entries(folder: Path) -> list[os.DirEntry]:
+    return sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else []
+
+
+def _inside(entry: os.DirEntry) -> list[str]:
+    """The names in a folder that is no link."""
+    return (
+        []
+        if entry.is_symlink() or not entry.is_dir()
+        else sorted(path.name for path in Path(entry.path).iterdir())
+    )
+
+
+def bad_name(name: str) -> str:
+    """Why a folder's name cannot be a student's; empty if it can."""
+    if not name.isprintable():
+        return "its name holds a character that cannot be shown; rename the folder"
+    if name != name.strip():
+        return "its name begins or ends with a blank; rename the folder"
+    if not name[:1].isalnum():
+        return "its name must begin with a letter or a digit; rename the folder"
+    if odd := sorted(set(name) & set('[]{}*?\\"<>|:;=')):
+        return f"its name holds {' '.join(odd)}; rename the folder"
+    return ""

@@ -1,0 +1,406 @@
+"""What nbgrader calls when it autogrades: two preprocessors, and the configuration that puts them in place.
+
+nbgrader would run a submission in a kernel with the rights of the grader, and read the points from what
+that kernel prints. Here the submission runs inside walls, and only the results of its functions come out;
+whether they are right is decided on this side.
+"""
+
+import ast
+import contextlib
+import json
+import os
+import re
+import secrets
+import select
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbconvert.exporters.exporter import ResourcesDict
+from nbformat import NotebookNode, from_dict
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from nbgrader import preprocessors as nbgrader
+from nbgrader.api import Gradebook
+from traitlets import Enum, Float, Unicode
+from traitlets.config import Config
+
+from mha_lab.check.diagnosis import Diagnosis, diagnose
+from mha_lab.check.report import Report, make, points
+from mha_lab.check.runner import PATIENCE, SECONDS, read
+from mha_lab.exercises import Exercise, Rng, find, names
+from mha_lab.grading.sandbox import IMAGE, KINDS, Worker, why_not
+from mha_lab.grading.worker import MAX_OUTPUTS, MAX_PICTURE, MAX_TEXT, MAX_TRIES, encode_problem
+
+MAX_RUNS = 6
+MAX_BYTES = 32 * 2**20  # that a submission may say
+MAX_LINE = 4 * 2**20  # bytes of one line: what JSON makes of it may take a hundred times as much memory
+BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
+KEPT = "kernelspec", "language_info"  # of a notebook's metadata; some of the rest runs when it is opened
+SLACK = 15.0  # seconds without a word, on top of what a step may take, until a worker counts as blocked
+
+
+def configure(c: Config) -> None:
+    """Set nbgrader up for the chapters: ``configure(get_config())`` in ``nbgrader_config.py``.
+
+    A release keeps the stubs as they are (nbgrader would replace them by its own), and autograding
+    goes through ``OwnCells`` and ``GradeApart``.
+    """
+    c.GenerateAssignment.preprocessors = [
+        nbgrader.IncludeHeaderFooter,
+        nbgrader.LockCells,
+        nbgrader.ClearOutput,
+        nbgrader.CheckCellMetadata,
+        nbgrader.ComputeChecksums,
+        nbgrader.SaveCells,
+    ]
+    c.Autograde.sanitize_preprocessors = [
+        OwnCells,
+        nbgrader.ClearOutput,
+        nbgrader.DeduplicateIds,
+        nbgrader.OverwriteKernelspec,
+        nbgrader.OverwriteCells,
+        nbgrader.CheckCellMetadata,
+    ]
+    c.Autograde.autograde_preprocessors = [
+        GradeApart,
+        nbgrader.LimitOutput,
+        nbgrader.SaveAutoGrades,
+        nbgrader.AssignLatePenalties,
+        nbgrader.CheckCellMetadata,
+    ]
+
+
+def holds(sanitize: list, autograde: list) -> bool:
+    """Whether these are exactly the preprocessors that ``configure`` sets: another may run what it reads."""
+    wanted = Config()
+    configure(wanted)
+    return (sanitize, autograde) == (
+        wanted.Autograde.sanitize_preprocessors,
+        wanted.Autograde.autograde_preprocessors,
+    )
+
+
+class OwnCells(nbgrader.NbGraderPreprocessor):
+    """Takes the learner's code from a submission, and everything that decides points from the gradebook.
+
+    Points, checks, ids and locks of the submission are dropped, not compared. Whatever a learner split,
+    merged, copied, moved or deleted: each check is there once, as it was handed out, and all their code
+    is kept. A learner's own texts are shown as typed: Markdown may hold what a browser runs, and a
+    teacher opens it.
+    """
+
+    def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
+        """See the class."""
+        about = resources["nbgrader"]
+        with Gradebook(about["db_url"]) as gradebook:
+            notebook = gradebook.find_notebook(about["notebook"], about["assignment"])
+            points = {cell.name: cell.max_score for cell in (*notebook.grade_cells, *notebook.task_cells)}
+            answered = {cell.name for cell in notebook.solution_cells}
+            tasks = {cell.name for cell in notebook.task_cells}
+            left = {c.name: _handed_out(c, points, answered, tasks) for c in notebook.source_cells}
+        types = {name: cell.cell_type for name, cell in left.items()}
+        source = self._source(about["assignment"], about["notebook"])
+        texts = {cell.source for cell in source.cells if cell.cell_type == "markdown"}
+        code = {cell.source for cell in source.cells if cell.cell_type == "code"}
+        cells: list[NotebookNode] = []
+        for cell in nb.cells:
+            mark = cell.metadata.get("nbgrader", {})
+            name = mark.get("grade_id") if isinstance(mark, dict) else None
+            name = name if isinstance(name, str) and name in types else None
+            kind = cell.cell_type
+            if cell.source in code or _defines(cell.source):  # its type was changed, by a slip
+                kind = "code"
+            elif name not in answered:
+                kind = types.get(name, kind)
+            theirs = _plain(cell, kind, texts)
+            if name is None:
+                cells.append(theirs)
+            elif name not in answered:  # a check or a task: the text is ours; what they wrote over it is code
+                if cell.source != _source_of(left.get(name)) and kind == "code":
+                    cells.append(theirs)
+                cells += [left.pop(name)] if name in left else []
+            else:
+                if name in left:  # else a copy, or the other half of one that was split
+                    theirs.metadata = left.pop(name).metadata
+                cells.append(theirs)
+        nb.cells = cells + [cell for name, cell in left.items() if name not in answered or name in points]
+        nb.metadata = from_dict({k: v for k, v in source.metadata.items() if k in KEPT})
+        nb.nbformat_minor = 5  # Colab saves an older one, without ids
+        for i, cell in enumerate(nb.cells):
+            cell.id = f"cell-{i}"
+        return nb, resources
+
+    def _source(self, assignment: str, notebook: str) -> NotebookNode:
+        """The chapter that was handed out."""
+        folders = self.parent.parent.coursedir  # of the exporter's converter
+        folder = Path(folders.format_path(folders.source_directory, ".", assignment))
+        return nbformat.read(folder / f"{notebook}.ipynb", as_version=4)
+
+
+def _defines(source: str) -> bool:
+    """Whether this is Python that binds the name of an exercise."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    bound = {getattr(node, "name", None) for node in tree.body}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        bound |= {getattr(target, "id", None) for target in targets}
+    return not bound.isdisjoint(names())
+
+
+def _plain(cell: NotebookNode, kind: str, texts: set[str]) -> NotebookNode:
+    """A learner's cell with nothing but its text."""
+    if kind == "code":
+        return new_code_cell(cell.source)
+    return new_markdown_cell(cell.source if cell.source in texts else _as_typed(cell.source))
+
+
+def _source_of(cell: NotebookNode | None) -> str | None:
+    """A cell's text, if there is a cell."""
+    return None if cell is None else cell.source
+
+
+def _as_typed(text: str) -> str:
+    """A fence that the text cannot close."""
+    fence = "`" * max([3, *(len(found) + 1 for found in re.findall("`+", text))])
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def _handed_out(cell: Any, points: dict[str, float], answered: set[str], tasks: set[str]) -> NotebookNode:
+    """A marked cell as the gradebook knows it."""
+    mark = {
+        "schema_version": 3,
+        "grade_id": cell.name,
+        "grade": cell.name in points and cell.name not in tasks,
+        "solution": cell.name in answered,
+        "locked": cell.locked,
+        "task": cell.name in tasks,
+    }
+    if cell.name in points:
+        mark["points"] = points[cell.name]
+    new_cell = new_code_cell if cell.cell_type == "code" else new_markdown_cell
+    return new_cell(cell.source, metadata={"nbgrader": mark})
+
+
+@dataclass
+class Step:
+    """A code cell to run, or the place of a check.
+
+    ``said`` is what the cell printed; ``None`` where the worker never got there.
+    """
+
+    cell: NotebookNode
+    check: str = ""
+    said: Any = None
+    left_out: bool = False
+
+    def request(self, skip: list[str]) -> dict:
+        """For the worker; it does not try again what the step has under the names in ``skip``."""
+        if self.check:
+            return {"check": self.check, "skip": skip}
+        return {"run": "" if self.left_out else self.cell.source, "skip": skip}
+
+
+@dataclass
+class Check:
+    """A check: its cell, its random problems, and what became of each function of its name.
+
+    ``tried`` has the step that defined it, and the worker's messages; ``None`` if it ended the worker.
+    """
+
+    cell: NotebookNode
+    exercise: Exercise
+    seed: int = field(default_factory=lambda: secrets.randbits(48))
+    tried: dict[int, Any] = field(default_factory=dict)
+
+    @cached_property
+    def problems(self) -> list[tuple]:
+        """What every function of that name is tried on."""
+        return list(self.exercise.problems(Rng(self.seed)))
+
+    def request(self) -> dict:
+        """For the worker: the problems, and where it draws the functions from, which cannot be sent."""
+        return {"seed": self.seed, "sent": [encode_problem(problem) for problem in self.problems]}
+
+    def judge(self) -> tuple[Report, int | float]:
+        """One right definition earns the points; else the report is about the last that is no stub."""
+        found = [self._verdict(messages) for messages in self.tried.values() if messages is not None]
+        passed = [diagnosis for diagnosis in found if diagnosis is not None and diagnosis.name is None]
+        if passed:
+            return make(self.exercise, passed[-1]), self.exercise.points
+        nothing = f"{self.exercise.name}: {{}}, 0 of {points(self.exercise.points)}"
+        if None in self.tried.values():
+            return Report(nothing.format("your function ended or blocked Python")), 0
+        if not self.tried:
+            missing = f"there is no function {self.exercise.name}; did its cell fail?"
+            return Report(nothing.format(missing)), 0
+        attempts = [diagnosis for diagnosis in found if diagnosis is not None]
+        return make(self.exercise, attempts[-1] if attempts else None), 0
+
+    def _verdict(self, messages: Any) -> Diagnosis | None:
+        messages = messages if isinstance(messages, list) else []
+        messages = (messages + [None] * len(self.problems))[: len(self.problems)]
+        try:
+            return diagnose(self.exercise, self.problems, [read(message) for message in messages])
+        except Exception:  # whatever a result is, it costs its learner no other exercise
+            return Diagnosis("wrong", "Your results could not be compared with what is expected.")
+
+
+class GradeApart(nbgrader.NbGraderPreprocessor):
+    """In the place of nbgrader's ``Execute``: runs the submission inside walls, decides outside of them.
+
+    An exercise is tried whenever a cell has defined its function, and at its check. What kills
+    the worker, or cannot be stopped, is left out and the rest is run once more. So a cell that ends Python
+    by mistake costs nothing but itself. (One that means to harm later cells of its own notebook can do so.)
+    """
+
+    isolation = Enum(KINDS, "bubblewrap", help="the walls around a submission").tag(config=True)
+    image = Unicode(IMAGE, help="the container image for podman and docker").tag(config=True)
+    cell_seconds = Float(20.0, help="a cell of a submission is stopped when it has computed for so long").tag(
+        config=True
+    )
+    seconds = Float(300.0, help="a whole submission is stopped after this time by the clock").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
+        """See the class."""
+        if missing := why_not(self.isolation, self.image):
+            raise RuntimeError(f"nothing was graded, for want of isolation: {missing}. See docs/teaching.md")
+        steps: list[Step] = []
+        checks: dict[str, Check] = {}
+        for cell in nb.cells:
+            if cell.cell_type != "code":
+                continue
+            cell.outputs, cell.execution_count = [], None
+            mark = cell.metadata.get("nbgrader", {})
+            if not mark.get("grade") or mark.get("solution"):
+                steps.append(Step(cell))
+            elif (name := mark["grade_id"].removeprefix("check-")) in names():
+                exercise = replace(find(name), points=mark["points"])  # what the teacher made it worth
+                checks[name] = Check(cell, exercise)
+                steps.append(Step(cell, check=name))
+            else:
+                cell.outputs = [_not_graded()]
+        end = time.monotonic() + self.seconds
+        for _ in range(MAX_RUNS):
+            if self._run(steps, checks, end) or time.monotonic() >= end:
+                break
+        for step in steps:
+            if not step.check:
+                step.cell.outputs = _outputs(step)
+        for check in checks.values():
+            check.cell.outputs = _verdict(*check.judge(), time.monotonic() >= end)
+        return nb, resources
+
+    def _run(self, steps: list[Step], checks: dict[str, Check], end: float) -> bool:
+        """Run all steps; ``False`` if the worker did not survive one, which is left out the next time."""
+        request = {
+            "steps": [step.request(_tried_at(i, checks)) for i, step in enumerate(steps)],
+            "exercises": {name: check.request() for name, check in checks.items()},
+            "seconds": self.cell_seconds,
+        }
+        silence = PATIENCE * max(self.cell_seconds, SECONDS) + SLACK
+        i, name = 0, None  # what the worker is busy with
+        with Worker(self.isolation, self.image, f"mha-lab-{secrets.token_hex(8)}") as worker:
+            with contextlib.suppress(BrokenPipeError):
+                worker.process.stdin.write(json.dumps(request).encode())
+                worker.process.stdin.close()
+            for line in _lines(worker.process.stdout.fileno(), end, silence):
+                if line.get("end"):
+                    return True
+                step, trying, tried = line.get("step"), line.get("trying"), line.get("tried")
+                if type(step) is not int or not 0 <= step < len(steps):
+                    break  # not our worker's words
+                i, name = step, trying if isinstance(trying, str) else None
+                if "outputs" in line and steps[i].said is None:
+                    steps[i].said = line["outputs"]
+                if isinstance(tried, str) and tried in checks and len(checks[tried].tried) < MAX_TRIES:
+                    checks[tried].tried[i] = line.get("messages") or []
+        if name in checks:
+            checks[name].tried[i] = None
+        elif steps:
+            steps[i].left_out = True
+        return not steps
+
+
+def _tried_at(i: int, checks: dict[str, Check]) -> list[str]:
+    return [name for name, check in checks.items() if i in check.tried]
+
+
+def _lines(pipe: int, end: float, silence: float) -> Iterator[dict]:
+    """JSON objects from a pipe, until it closes, falls silent, says too much, or the time is over."""
+    parts, read_in_all = [], 0
+    while read_in_all < MAX_BYTES:
+        left = min(end - time.monotonic(), silence)
+        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            return
+        chunk = os.read(pipe, 1 << 20)
+        if not chunk:
+            return
+        read_in_all += len(chunk)
+        parts.append(chunk)
+        if b"\n" not in chunk and sum(map(len, parts)) <= MAX_LINE:
+            continue
+        *lines, rest = b"".join(parts).split(b"\n")
+        parts = [rest]
+        if max(map(len, (*lines, rest))) > MAX_LINE:
+            return
+        for line in lines:
+            try:
+                said = json.loads(line)
+            except (ValueError, RecursionError):
+                return
+            if not isinstance(said, dict):
+                return
+            yield said
+
+
+def _not_graded() -> NotebookNode:
+    why = "GradeApart grades the exercises of mha_lab only; give these points by hand"
+    return new_output("error", ename="NotGraded", evalue=why, traceback=[f"NotGraded: {why}"])
+
+
+def _verdict(report: Report, earned: int | float, too_late: bool) -> list[NotebookNode]:
+    """The outputs of a check: the report, and the points as nbgrader reads them."""
+    text, page = str(report), report._repr_html_()
+    page = re.sub(r'href="\d\d_\w+\.ipynb#', 'href="#', page)  # feedback is one page
+    data = {"text/plain": _clean(text), "text/html": _clean(page)}
+    outputs = [new_output("display_data", data=data)]
+    if too_late and not earned:
+        outputs.append(new_output("stream", name="stdout", text="The time for this submission was over.\n"))
+    number = {"text/plain": repr(float(earned))}
+    return [*outputs, new_output("execute_result", data=number, execution_count=1)]
+
+
+def _outputs(step: Step) -> list[NotebookNode]:
+    """The outputs that a worker claims, as far as they are text or a picture of a sensible size."""
+    outputs = []
+    for output in step.said[:MAX_OUTPUTS] if isinstance(step.said, list) else []:
+        if not isinstance(output, dict):
+            continue
+        if isinstance(text := output.get("stream"), str):
+            outputs.append(new_output("stream", name="stdout", text=_clean(text[:MAX_TEXT])))
+        shown = output.get("display")
+        if isinstance(shown, dict):
+            data = {}
+            if isinstance(text := shown.get("text/plain"), str):
+                data["text/plain"] = _clean(text[:MAX_TEXT])
+            picture = shown.get("image/png")
+            if isinstance(picture, str) and len(picture) <= MAX_PICTURE and BASE64.fullmatch(picture):
+                data["image/png"] = picture
+            outputs.append(new_output("display_data", data=data))
+    if step.left_out or step.said is None:
+        text = "This cell ended or blocked Python, and was left out.\n"
+        text = text if step.left_out else "The time was over before this cell.\n"
+        outputs.append(new_output("stream", name="stdout", text=text))
+    return outputs
+
+
+def _clean(text: str) -> str:
+    """Without halves of surrogate pairs, which cannot be written to a file."""
+    return text.encode("utf-8", "replace").decode()

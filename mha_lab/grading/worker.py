@@ -1,0 +1,221 @@
+"""Inside the walls: runs a submission's cells and tries its functions. Nothing said here is trusted.
+
+It reads one JSON object from standard input: ``{"steps": [...], "exercises": {name: {"seed": n, "sent":
+problems}}, "seconds": s}``, where a step is ``{"run": source, "skip": [names]}`` or ``{"check": name,
+"skip": [names]}``. It writes JSON lines to standard output: ``{"step": i}`` when step ``i`` begins,
+``{"step": i, "outputs": [...]}``, and for each exercise that is tried ``{"step": i, "trying": name}`` and
+``{"step": i, "tried": name, "messages": [...]}``; the last line is ``{"end": fingerprint}``. What is expected
+of an answer is not in here.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import mha_lab.check
+from mha_lab.check.runner import PATIENCE, Plain, copies, decode, encode, in_a_child, limit_memory
+from mha_lab.exercises import Exercise, Rng, find
+from mha_lab.grading.sandbox import MEMORY, fingerprint
+
+MAX_TRIES = 30  # definitions of one function
+MAX_TEXT = 20_000  # characters of one output
+MAX_PICTURE = 2_000_000
+SHOWN = {"text/plain": MAX_TEXT, "image/png": MAX_PICTURE}
+MAX_OUTPUTS = 20  # of one cell
+MAX_SHOWN = 16 * 2**20  # characters of all outputs together: results of functions need room, too
+
+
+def encode_problem(arguments: tuple) -> list:
+    """A problem as JSON; ``None`` stands for what is neither a tensor nor a number, such as a function."""
+    return [encode(a) if isinstance(a, Tensor | int | float) else None for a in arguments]
+
+
+def _problems(exercise: Exercise, seed: int, sent: list[list]) -> Iterator[tuple]:
+    """The problems that were sent; what could not be is drawn from the same seed."""
+    for drawn, arguments in zip(exercise.problems(Rng(seed)), sent, strict=True):
+        yield copies(tuple(a if b is None else _argument(b) for a, b in zip(drawn, arguments, strict=True)))
+
+
+def _argument(sent: dict) -> Any:
+    value = decode(sent)
+    if isinstance(value, Plain):
+        return torch.from_numpy(value.array.copy()).to(getattr(torch, value.dtype))
+    return value
+
+
+class _TooSlow(Exception):
+    """A cell ran too long."""
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """A limit of computing time, and a longer one by the clock.
+
+    A cell that keeps the exception to itself and goes on ends the worker; then the rest runs without it.
+    """
+    told = False
+
+    def stop(*_: object) -> None:
+        nonlocal told
+        if told:
+            os._exit(1)
+        told = True
+        raise _TooSlow(f"this cell was stopped after {seconds:g} seconds")
+
+    timers = (signal.ITIMER_PROF, signal.SIGPROF, 1), (signal.ITIMER_REAL, signal.SIGALRM, PATIENCE)
+    for timer, number, times in timers:
+        signal.signal(number, stop)
+        signal.setitimer(timer, times * seconds, 1.0)
+    try:
+        yield
+    finally:
+        for timer, _, _ in timers:
+            signal.setitimer(timer, 0)
+
+
+def _shell() -> Any:
+    """IPython without a kernel: no history, no files."""
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.history import HistoryManager
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.pylabtools import select_figure_formats
+
+    class ShowsResults(DisplayHook):
+        """A cell's result is an output like any other, not a print."""
+
+        def write_output_prompt(self) -> None:
+            pass
+
+        def write_format_data(self, format_dict: dict, md_dict: dict | None = None) -> None:
+            self.shell.display_pub.publish(data=format_dict, metadata=md_dict)
+
+        def finish_displayhook(self) -> None:
+            self._is_active = False
+
+    class Shell(InteractiveShell):
+        """As in a notebook, `%matplotlib inline` is no reason to stop."""
+
+        def enable_gui(self, gui: str | None = None) -> None:
+            pass
+
+    HistoryManager.enabled = False
+    shell = Shell.instance(colors="NoColor", xmode="Minimal", displayhook_class=ShowsResults)
+    select_figure_formats(shell, {"png"})
+    shell.user_ns["__name__"] = "__main__"
+    return shell
+
+
+def _run(shell: Any, source: str, seconds: float, room: int) -> list[dict]:
+    """A cell's outputs as a notebook stores them; only plain text and pictures come through.
+
+    What would need more than ``room`` characters is left out.
+    """
+    from IPython.utils.capture import capture_output
+
+    with capture_output() as captured, _time_limit(seconds):
+        shell.run_cell(source)
+    outputs = []
+    if text := (captured.stdout + captured.stderr)[:MAX_TEXT]:
+        outputs.append({"stream": text})
+    for output in captured.outputs[:MAX_OUTPUTS]:
+        kept = {kind: output.data[kind] for kind in SHOWN if kind in output.data}
+        if all(isinstance(value, str) and len(value) < SHOWN[kind] for kind, value in kept.items()):
+            outputs.append({"display": kept})
+    return (
+        outputs if len(json.dumps(outputs)) <= room else [{"stream": "Too much output; it was left out.\n"}]
+    )
+
+
+class _Tries:
+    """What the cells define under an exercise's name.
+
+    Each definition is tried as soon as it is there, and once more at the check, if a cell stands between:
+    that cell may define what the function needs.
+    """
+
+    def __init__(self, shell: Any, exercises: dict[str, dict], say: Callable[..., None]) -> None:
+        self._shell, self._say = shell, say
+        self._exercises = exercises
+        self._found: dict[str, list] = {name: [] for name in exercises}
+        self._just: set[str] = set()  # tried since the last cell
+        self._unfinished: dict[str, Any] = {}  # the last definition that missed a name
+
+    def after(self, step: int, skip: list[str]) -> None:
+        """Tries what this cell has defined."""
+        self._just = set()
+        for name, found in self._found.items():
+            answer = self._shell.user_ns.get(name)
+            if callable(answer) and not any(answer is one for one in found) and len(found) < MAX_TRIES:
+                found.append(answer)
+                self._try(step, name, answer, skip)
+
+    def at_check(self, step: int, name: str, skip: list[str]) -> None:
+        """Tries what the name stands for here."""
+        answer = self._shell.user_ns.get(name)
+        if name not in self._just and callable(answer):
+            self._try(step, name, answer, skip)
+
+    def at_the_end(self, step: int, skip: list[str]) -> None:
+        """Tries once more what missed a name: a later cell may have made it."""
+        for name, answer in list(self._unfinished.items()):
+            self._try(step, name, answer, skip)
+
+    def _try(self, step: int, name: str, answer: Any, skip: list[str]) -> None:
+        self._just.add(name)
+        if name in skip:
+            return
+        self._say(step=step, trying=name)
+        exercise = find(name)
+        arguments = list(_problems(exercise, **self._exercises[name]))
+        messages = in_a_child(exercise.apply, answer, arguments, exercise.refused)
+        if any("NameError" in str(message.get("value", {}).get("text")) for message in messages):
+            self._unfinished[name] = answer
+        elif self._unfinished.get(name) is answer:
+            del self._unfinished[name]
+        self._say(step=step, tried=name, messages=messages)
+
+
+def _elsewhere(answer: Any) -> float:
+    """Stands in for ``check``: its report would look like the grader's."""
+    print(f"The report on {getattr(answer, '__name__', 'this')} is at its graded check.")
+    return 0.0
+
+
+def main() -> None:
+    """Run the steps in order."""
+    request = json.load(sys.stdin)
+    said = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    limit_memory(MEMORY)
+    torch.set_num_threads(1)
+
+    def say(**line: Any) -> None:
+        print(json.dumps(line), file=said, flush=True)
+
+    shell = _shell()
+    mha_lab.check.check = _elsewhere
+    tries, room = _Tries(shell, request["exercises"], say), MAX_SHOWN
+    for i, step in enumerate(request["steps"]):
+        say(step=i)
+        if "check" in step:
+            tries.at_check(i, step["check"], step["skip"])
+        else:
+            outputs = _run(shell, step["run"], request["seconds"], room)
+            room -= len(json.dumps(outputs))
+            say(step=i, outputs=outputs)
+            tries.after(i, step["skip"])
+    tries.at_the_end(len(request["steps"]) - 1, request["steps"][-1]["skip"] if request["steps"] else [])
+    say(end=fingerprint())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Does the name of a mistake depend on luck? ``python -m tests.check.stability 100 [exercise ...]``.
+
+The tests judge every first try of ``tests/check/tries/`` on few draws of random problems; this does on many.
+Where two mistakes give the same numbers on every problem of a draw, one takes the other's name: then the
+exercise needs a problem that tells them apart.
+"""
+
+import sys
+from collections import Counter
+
+from tests.check.corpus import Try, tries
+
+
+def names(one: Try, draws: int) -> Counter:
+    """How often each name was given; ``None`` is right, or the stub."""
+    found = (one.diagnosis(seed) for seed in range(draws))
+    return Counter(diagnosis and diagnosis.name for diagnosis in found)
+
+
+if __name__ == "__main__":
+    count, *wanted = sys.argv[1:]
+    lines = []
+    for one in tries():
+        if not wanted or one.exercise in wanted:
+            given = names(one, int(count))
+            if len(given) > 1:
+                lines.append(f"{one}: {dict(given)}")
+    sys.exit("\n".join(lines) or None)

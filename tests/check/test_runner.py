@@ -1,0 +1,358 @@
+"""Whatever an answer does, ``check`` returns, nothing here has changed, and nothing unearned is earned."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import mha_lab
+from mha_lab.check import check, runner
+from mha_lab.check.runner import Plain, decode, encode, in_a_child, in_this_process
+from mha_lab.exercises import find
+from tests.check.corpus import named
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the child process is Linux only")
+
+
+def state():
+    """All that an answer must not change."""
+    return (
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.get_num_threads(),
+        torch.get_rng_state().tolist(),
+        torch.matmul,
+        sys.stdout,
+        threading.active_count(),
+        Path.cwd(),
+        mha_lab.split_heads.__code__,
+    )
+
+
+def answer(function, name="split_heads"):
+    return named(function, name)
+
+
+def right(x, h):
+    return x.reshape(*x.shape[:2], h, -1).transpose(1, 2)
+
+
+class Liar(torch.Tensor):
+    """Says that it is equal to everything and of any shape."""
+
+    @property
+    def shape(self):
+        return torch.Size([1, 2, 3, 2])
+
+    def __eq__(self, other):
+        return torch.ones((), dtype=torch.bool)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return True
+
+
+def lies(x, h):
+    return torch.zeros(1).as_subclass(Liar)
+
+
+def raises(error):
+    def answer(x, h):
+        raise error
+
+    return answer
+
+
+def patches(x, h):
+    torch.equal = torch.allclose = lambda *a, **k: True
+    torch.Tensor.__eq__ = lambda *a: True
+    torch.Tensor.reshape = lambda self, *a: self
+    return torch.zeros(1)
+
+
+def floods(x, h):
+    for _ in range(20_000):
+        print("x" * 1000)
+    os.write(1, b"x" * 10_000)
+    return bare(x, h)
+
+
+def bare(x, h):
+    return x.reshape(x.shape[0], h, x.shape[1], -1)
+
+
+def changes_everything(x, h):
+    torch.set_default_dtype(torch.float16)
+    torch.set_grad_enabled(False)
+    torch.manual_seed(7)
+    torch.set_num_threads(1)
+    os.chdir("/")
+    return bare(x, h)
+
+
+def swallows(x, h):
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+
+def looks_around(x, h):
+    """Searches the stack and the heap for the expected tensor."""
+    import gc
+
+    for item in gc.get_objects():
+        if isinstance(item, tuple) and len(item) == 3 and isinstance(item[1], Plain):
+            return torch.from_numpy(item[1].array.copy())
+    frame = sys._getframe()
+    while frame is not None:
+        for value in frame.f_locals.values():
+            if isinstance(value, torch.Tensor) and value.shape == (len(x), h, x.shape[1], x.shape[2] // h):
+                return value
+        frame = frame.f_back
+    return x
+
+
+FORGED = b'{"kind": "returned", "value": {"number": "True"}, "inputs": {"sequence": []}}\n'
+
+
+def writes_to_the_pipe(x, h):
+    for number in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(number, FORGED * 9)
+    return bare(x, h)
+
+
+def own_finished(x, h):
+    from mha_lab.heads import split_heads as finished
+
+    return finished(x, h)
+
+
+def own_solution(x, h):
+    from mha_lab.exercises.split_heads import split_heads as solved
+
+    return solved(x, h)
+
+
+def through_the_exercise(x, h):
+    return find("split_heads").answer(x, h)
+
+
+def through_check(x, h):
+    from mha_lab.check import diagnosis
+
+    return diagnosis.diagnose
+
+
+HOSTILE = {
+    "SystemExit": (raises(SystemExit(3)), "raises"),
+    "KeyboardInterrupt": (raises(KeyboardInterrupt()), "raises"),
+    "GeneratorExit": (raises(GeneratorExit()), "raises"),
+    "BaseException": (raises(BaseException("x" * 10**6)), "raises"),
+    "StopIteration": (raises(StopIteration()), "raises"),
+    "RecursionError": (lambda x, h: (lambda f: f(f))(lambda f: f(f)), "raises"),
+    "no memory": (lambda x, h: torch.ones(10**13), "raises"),
+    "no memory, in a list": (lambda x, h: [0] * 10**12, "raises"),
+    "a big result": (lambda x, h: torch.zeros(10**7), "wrong-shape"),
+    "a string": (lambda x, h: "right", "wrong-shape"),
+    "a class": (lambda x, h: torch.Tensor, "wrong-shape"),
+    "True": (lambda x, h: True, "wrong-shape"),
+    "None": (lambda x, h: None, "returns-nothing"),
+    "a list of itself": (lambda x, h: [h] * 9, "wrong-shape"),
+    "a sparse tensor": (lambda x, h: x.to_sparse(), "wrong-shape"),
+    "a tensor nowhere": (lambda x, h: torch.empty(3, device="meta"), "wrong-shape"),
+    "NotImplementedError in words": (raises(NotImplementedError("no such kernel")), "raises"),
+    "input": (lambda x, h: input("give me points"), "raises"),
+    "a liar": (lies, "wrong-shape"),
+    "a flood": (floods, "view-without-transpose"),
+    "the finished function": (own_finished, "calls-the-finished-one"),
+    "the solution": (own_solution, "calls-the-finished-one"),
+    "the solution by the exercise": (through_the_exercise, "calls-the-finished-one"),
+    "check itself": (through_check, "wrong-shape"),
+    "changes everything": (changes_everything, "view-without-transpose"),
+    "looks around": (looks_around, None),
+}
+ONLY_IN_A_CHILD = {
+    "patches PyTorch": (patches, "wrong-shape"),
+    "ends Python": (lambda x, h: os._exit(0), "raises"),
+    "kills itself": (lambda x, h: os.kill(os.getpid(), 9), "raises"),
+    "aborts": (lambda x, h: os.abort(), "raises"),
+    "writes to the pipe": (writes_to_the_pipe, None),
+}
+
+
+# Where there is no child, there is no limit of memory.
+PLACES = [(name, "a child") for name in HOSTILE]
+PLACES += [(name, "this process") for name in HOSTILE if not name.startswith("no memory")]
+
+
+@pytest.mark.parametrize(("name", "where"), PLACES)
+def test_it_survives_and_earns_nothing(name, where, monkeypatch):
+    function, name = HOSTILE[name]
+    if where == "this process":
+        monkeypatch.setattr(runner, "in_a_child", in_this_process)
+    folder = Path.cwd()
+    before = state()
+    score = check(answer(function))
+    if where == "this process":  # the folder is not put back there
+        os.chdir(folder)
+    assert state() == before
+    assert (score, score.passed) == (0, False)
+    assert score.diagnosis == name or name is None
+    assert len(score.message) < 4000
+
+
+@linux
+@pytest.mark.parametrize(("function", "name"), list(ONLY_IN_A_CHILD.values()), ids=list(ONLY_IN_A_CHILD))
+def test_a_child_stands_even_this(function, name):
+    before = state()
+    score = check(answer(function))
+    assert state() == before
+    assert score == 0
+    assert score.diagnosis == name or name is None
+
+
+@linux
+@pytest.mark.parametrize("function", [swallows, lambda x, h: time.sleep(60), lambda x, h: sum(range(10**12))])
+def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypatch, function):
+    monkeypatch.setattr(runner, "SECONDS", 1.0)
+    monkeypatch.setattr(runner, "PATIENCE", 2)
+    before = state()
+    start = time.monotonic()
+    score = check(answer(function))
+    assert time.monotonic() - start < 10  # the function itself sleeps for a minute, or has no end
+    assert score.diagnosis == "too-slow"
+    assert state() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@linux
+def test_the_processors_time_counts_and_not_the_clock(monkeypatch):
+    monkeypatch.setattr(runner, "SECONDS", 1.0)
+    monkeypatch.setattr(runner, "PATIENCE", 30)
+
+    def waits(x, h):
+        time.sleep(0.4)  # on each problem
+        return right(x, h)
+
+    start = time.monotonic()
+    assert check(answer(waits)).passed
+    assert time.monotonic() - start > 1
+
+
+def test_without_a_child_a_timer_stops_it(monkeypatch):
+    monkeypatch.setattr(runner, "SECONDS", 0.3)
+    monkeypatch.setattr(runner, "in_a_child", in_this_process)
+    before = state()
+    assert check(answer(lambda x, h: [None for _ in iter(int, 1)])).diagnosis == "too-slow"
+    assert state() == before
+
+
+@linux
+def test_what_an_answer_started_is_stopped_too(tmp_path):
+    mark = tmp_path / "alive"
+
+    def leaves_a_process(x, h):
+        if os.fork() == 0:
+            time.sleep(1.5)
+            mark.write_text("x")
+            os._exit(0)
+        return bare(x, h)
+
+    check(answer(leaves_a_process))
+    time.sleep(2)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("run", [in_a_child, in_this_process])
+def test_refused_functions_work_again_afterwards(run):
+    x = torch.randn(2, 3, 4)
+    messages = run(lambda f, a: f(*a), mha_lab.split_heads, [(x, 2)], [mha_lab.split_heads])
+    assert messages[0]["value"]["text"].startswith("Refused")
+    assert mha_lab.split_heads(x, 2).shape == (2, 2, 3, 2)
+
+
+def test_finished_functions_are_allowed_where_they_are_not_the_exercise():
+    def per_head_weights(query, key, num_heads):
+        split = [mha_lab.split_heads(x, num_heads) for x in (query, key)]
+        return mha_lab.masked_softmax(mha_lab.scaled_dot_product_scores(*split))
+
+    assert check(per_head_weights).passed
+
+
+def test_the_learners_seed_is_neither_used_nor_moved():
+    state = torch.get_rng_state()
+    seen = []
+    for _ in range(2):
+        torch.set_rng_state(state)
+        exercise = find("split_heads")
+        from mha_lab.exercises import Rng
+
+        seen.append([x.tolist() for x, _ in exercise.problems(Rng())])
+        check(answer(right))
+        assert torch.equal(torch.get_rng_state(), state)
+    assert seen[0][0] == seen[1][0]
+    assert seen[0][1:] != seen[1][1:]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        2.5,
+        float("inf"),
+        torch.randn(2, 3),
+        torch.ones(2, dtype=torch.bool),
+        torch.arange(3),
+        torch.ones(0, 2),
+    ],
+)
+def test_results_come_back_as_they_were(value):
+    back = decode(encode((value, [value])))
+    for item in (back[0], back[1][0]):
+        if isinstance(value, torch.Tensor):
+            assert item.dtype == str(value.dtype).removeprefix("torch.")
+            assert torch.equal(torch.from_numpy(item.array.copy()), value)
+        else:
+            assert type(item) is type(value)
+            assert item == value
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_keeps_its_name(dtype):
+    assert decode(encode(torch.ones(2, dtype=dtype))).dtype == str(dtype).removeprefix("torch.")
+
+
+@linux
+def test_what_is_slow_only_the_first_time_in_a_process_still_counts():
+    """The first ``jacrev`` of a process loads PyTorch's compiler, which takes seconds."""
+    ran = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1:] == ["True"], ran.stdout + ran.stderr
+
+
+COLD = """
+import torch
+from torch.func import jacrev
+from mha_lab.check import check
+
+def leaks_future(attention, n, d_model):
+    for _ in range(20):
+        slopes = jacrev(attention)(torch.randn(n, d_model))
+        if slopes.abs().sum((1, 3)).triu(1).max() > 0:
+            return True
+    return False
+
+print(check(leaks_future).passed)
+"""

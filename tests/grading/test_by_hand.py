@@ -1,0 +1,75 @@
+"""What a teacher adds to a chapter and grades by hand: a text to write, and a task."""
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbgrader.api import Gradebook
+
+from tests.grading.test_points import solved
+from tests.grading.test_round import needs_walls, run
+from tools.classroom import CONFIGURATION
+from tools.course import settings
+
+pytestmark = [pytest.mark.grading, needs_walls]
+NAME = "own"
+
+
+def cell(new, source, name, **marks):
+    """A cell with nbgrader's metadata."""
+    plain = {"schema_version": 3, "grade": False, "solution": False, "locked": False, "task": False}
+    return new(source, metadata={"nbgrader": plain | {"grade_id": name} | marks})
+
+
+def assignment():
+    """One exercise of a chapter, a text to write (3 points), and a task with a cell of its own (2 points)."""
+    return new_notebook(
+        cells=[
+            cell(new_code_cell, "def split_heads(x, num_heads): ...", "split_heads", solution=True),
+            cell(new_code_cell, "", "check-split_heads", grade=True, locked=True, points=1),
+            cell(new_markdown_cell, "Write here.", "essay", grade=True, solution=True, points=3),
+            cell(new_markdown_cell, "Draw a heatmap below.", "draw", task=True, locked=True, points=2),
+            new_code_cell("# your heatmap"),
+        ],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    )
+
+
+def test_points_by_hand_stay(tmp_path, monkeypatch):
+    """Cells and points survive grading and a second submission; the exercise is graded each time."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nbgrader_config.py").write_text(CONFIGURATION)
+    source = tmp_path / "source" / NAME / f"{NAME}.ipynb"
+    source.parent.mkdir(parents=True)
+    nbformat.write(assignment(), source)
+    assert settings(tmp_path).generate_assignment(NAME)["success"]
+    released = nbformat.read(tmp_path / "release" / NAME / f"{NAME}.ipynb", as_version=4)
+    handed_in = tmp_path / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
+    handed_in.parent.mkdir(parents=True)
+
+    def submit(answer, essay):
+        for cell, text in zip(released.cells, (answer, None, essay, "My own task.", "6 * 7"), strict=True):
+            cell.source = cell.source if text is None else text
+        nbformat.write(released, handed_in)
+        done = run("grade", tmp_path, NAME)
+        assert done.returncode == 0, done.stderr
+        with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as gradebook:
+            notebook = gradebook.find_submission_notebook(NAME, NAME, "ada")
+            return {grade.name: (grade.score, grade.needs_manual_grade) for grade in notebook.grades}
+
+    assert submit("def split_heads(x, num_heads):\n    return x", "Heads are slices.") == {
+        "check-split_heads": (0, False), "essay": (0, True), "draw": (0, True),
+    }  # fmt: skip
+    graded = nbformat.read(tmp_path / "autograded" / "ada" / NAME / f"{NAME}.ipynb", as_version=4)
+    texts = [cell.source for cell in graded.cells]
+    assert any("Heads are slices." in text for text in texts)
+    assert texts.count("Draw a heatmap below.") == 1  # the task as the teacher wrote it
+    assert "6 * 7" in texts
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as gradebook:
+        for name, points in {"essay": 3, "draw": 2}.items():
+            grade = gradebook.find_grade(name, NAME, NAME, "ada")
+            grade.manual_score, grade.needs_manual_grade = points, False
+        gradebook.db.commit()
+    again = submit(solved("split_heads"), "Heads are slices of the columns.")
+    assert {name: points for name, (points, _) in again.items()} == {
+        "check-split_heads": 1, "essay": 3, "draw": 2,
+    }  # fmt: skip
+    assert (tmp_path / "grades.csv").read_text().splitlines()[1].endswith("6.0,0.0,6.0,6.0")

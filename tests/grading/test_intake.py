@@ -1,0 +1,49 @@
+"""What is taken from a folder that somebody else has filled: the rest of it is in test_round."""
+
+import json
+
+import pytest
+
+from mha_lab.grading import intake
+
+
+def test_a_folder_that_cannot_be_read_stops_nobody(tmp_path, monkeypatch):
+    """As root everything can be read, so the refusal is a stand-in."""
+    for student in ("ada", "bob"):
+        (tmp_path / student / "03").mkdir(parents=True)
+
+    def inside(entry):
+        if entry.name == "ada":
+            raise PermissionError(13, "Permission denied")
+        return ["03"]
+
+    monkeypatch.setattr(intake, "_inside", inside)
+    assert intake.students(tmp_path, "03") == (
+        ["bob"],
+        {"ada": "its folder cannot be read: Permission denied"},
+    )
+    assert intake.others(tmp_path, {"03"}) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"nbformat": 3, "worksheets": []}, "save it again in JupyterLab"),
+        ({"nbformat": 4}, "its content cannot be read"),
+        ({"nbformat": 4, "cells": {}}, "its content cannot be read"),
+        ([], "its content cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_notebook_says_why(content, says):
+    with pytest.raises(intake.Refused, match=says):
+        intake.notebook(json.dumps(content).encode())
+
+
+def test_a_picture_in_a_text_is_left_out_and_one_in_code_is_not():
+    picture = "![](data:image/png;base64," + "A" * 200_000 + ")"
+    cells = [{"cell_type": "markdown", "source": picture}, {"cell_type": "code", "source": "x = 1"}]
+    taken = intake.notebook(json.dumps({"nbformat": 4, "cells": cells}).encode())
+    assert [cell.source for cell in taken.cells] == ["![]((a picture))", "x = 1"]
+    cells[1]["source"] = picture
+    with pytest.raises(intake.Refused, match="100,000 characters"):
+        intake.notebook(json.dumps({"nbformat": 4, "cells": cells}).encode())

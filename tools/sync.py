@@ -1,0 +1,157 @@
+"""Write what is known in one place wherever it is repeated: ``python -m tools.sync [check]``.
+
+The repository's address stands in ``pyproject.toml``; a chapter's title, promise and minutes in its first
+cell; an exercise's points in the package. From these come the launch links and the set-up cell of every
+chapter, README's table, the teacher's table of exercises, and the address in ``CITATION.cff``.
+``check`` writes nothing and names the files that are out of step.
+"""
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell
+
+from mha_lab.exercises import find
+from tools.notebooks import clean, to_text
+
+ROOT = Path(__file__).parents[1]
+BRANCH = "main"
+SET_UP = """\
+from importlib.util import find_spec
+
+if find_spec("mha_lab") is None:  # on Colab, for instance
+    %pip install -q git+{address}"""
+LAUNCH = re.compile(r"\n\nOpen it in \[Colab\]\(\S+\) or \[Binder\]\(\S+\)\.$")
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What a chapter says of itself."""
+
+    name: str
+    title: str
+    promise: str
+    minutes: int
+    exercises: tuple[tuple[str, str, int], ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "Chapter":
+        """From its first cell, and the headings of its exercises: name, difficulty, minutes."""
+        notebook = nbformat.read(path, as_version=4)
+        first = re.match(r"# (.+)\n\n(.+)(?s:.*)\*\*Time\*\*: (\d+) minutes", notebook.cells[0].source)
+        if not first:
+            wanted = "a first cell with # TITLE, an empty line, a promise, and **Time**: N minutes"
+            raise ValueError(f"{path.name}: expected {wanted}, got {notebook.cells[0].source!r}")
+        title, promise, minutes = first.groups()
+        text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        exercises = re.findall(r"^### Exercise: (\w+) · (\w+), (\d+) minutes$", text, re.MULTILINE)
+        listed = tuple((n, how, int(m)) for n, how, m in exercises)
+        return cls(path.stem, title, promise, int(minutes), listed)
+
+
+def address(root: Path = ROOT) -> str:
+    """Of the repository, from the one place that holds it."""
+    with (root / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)["project"]["urls"]["Repository"]
+
+
+def launch(address: str, path: str = "") -> dict[str, str]:
+    """Where the repository, or one file of it, opens: by place, an address."""
+    repository = urlsplit(address).path.strip("/")
+    tree = quote(f"lab/tree/{path}", safe="")
+    return {
+        "colab": f"https://colab.research.google.com/github/{repository}/blob/{BRANCH}/{path}",
+        "binder": f"https://mybinder.org/v2/gh/{repository}/{BRANCH}?urlpath={tree}",
+    }
+
+
+def chapter_paths(folder: Path) -> list[Path]:
+    """All chapters, in order."""
+    return sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+
+
+def notebook(given: NotebookNode, name: str, address: str) -> NotebookNode:
+    """The chapter with its launch links, and with the set-up cell before its first code."""
+    synced = nbformat.from_dict(given)
+    links = launch(address, f"notebooks/{name}.ipynb")
+    first = synced.cells[0]
+    first.source = (
+        LAUNCH.sub("", first.source)
+        + f"\n\nOpen it in [Colab]({links['colab']}) or [Binder]({links['binder']})."
+    )
+    code = next(i for i, cell in enumerate(synced.cells) if cell.cell_type == "code")
+    if "%pip install" not in synced.cells[code].source:
+        synced.cells.insert(code, new_code_cell(id=f"{name[:2]}-set-up"))
+    synced.cells[code].source = SET_UP.format(address=address)
+    return synced
+
+
+def between(text: str, name: str, content: str) -> str:
+    """The page with ``content`` between the comments that carry this name."""
+    begin, end = f"<!-- {name}: make sync writes this -->\n", f"<!-- end of {name} -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"no place for {name}: expected {begin.strip()} and {end}")
+    return f"{before}{begin}{content.strip()}\n{end}{after}"
+
+
+def chapter_table(chapters: list[Chapter]) -> str:
+    """README's list of the chapters, each with what it promises."""
+    lines = ["| chapter | what you do in it | minutes |", "| --- | --- | --- |"]
+    for chapter in chapters:
+        link = f"[{chapter.title}](notebooks/{chapter.name}.ipynb)"
+        lines.append(f"| {link} | {chapter.promise} | {chapter.minutes} |")
+    return "\n".join(lines)
+
+
+def exercise_table(chapters: list[Chapter]) -> str:
+    """The teacher's list of the exercises."""
+    lines = ["| chapter | exercise | | minutes | points |", "| --- | --- | --- | --- | --- |"]
+    for chapter in chapters:
+        for name, difficulty, minutes in chapter.exercises:
+            points = find(name).points
+            lines.append(f"| {chapter.name[:2]} | `{name}` | {difficulty} | {minutes} | {points} |")
+    return "\n".join(lines)
+
+
+def synced(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
+    """Each file that repeats something, with the text that it should have."""
+    where, paths = address(root), chapter_paths(root / "notebooks")
+    chapters = [Chapter.read(path) for path in paths]
+    for path in paths:
+        whole = notebook(nbformat.read(path, as_version=4), path.stem, where)
+        yield path, to_text(clean(whole, path.stem))
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    yield root / "README.md", between(readme, "chapters", chapter_table(chapters))
+    teaching = root / "docs" / "teaching.md"
+    yield teaching, between(teaching.read_text(encoding="utf-8"), "exercises", exercise_table(chapters))
+    citation = root / "CITATION.cff"
+    line = f'repository-code: "{where}"'
+    yield citation, re.sub(r"(?m)^repository-code: .*$", lambda _: line, citation.read_text(encoding="utf-8"))
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    """Write, or say, what is out of step."""
+    if arguments not in ([], ["check"]):
+        print(f"expected nothing or check, got {' '.join(arguments)}", file=sys.stderr)
+        return 2
+    different = [(path, text) for path, text in synced(root) if path.read_text(encoding="utf-8") != text]
+    for path, text in different:
+        if arguments:
+            print(f"{path.relative_to(root)}: out of step; run `make sync`", file=sys.stderr)
+        else:
+            path.write_text(text, encoding="utf-8", newline="\n")
+            print(path.relative_to(root))
+    return int(bool(arguments and different))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
