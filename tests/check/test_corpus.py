@@ -66,8 +66,9 @@ def test_few_wrong_tries_stay_without_a_name():
 def test_every_known_mistake_has_a_predicate_of_its_own(name):
     # Thousands of radians differ in single precision: its variant is asked instead.
     single_precision = {"without-the-minus"} if name == "rotate_pairs" else set()
-    single = {name for name, mistake in find(name).mistakes.items() if mistake.variants and not mistake.of}
-    assert {name for exercise, name in CLAIMS if exercise == name} | single_precision >= single
+    mistakes = find(name).mistakes.items()
+    single = {mistake for mistake, about in mistakes if about.variants and not about.of}
+    assert {mistake for exercise, mistake in CLAIMS if exercise == name} | single_precision >= single
 
 
 @pytest.mark.slow

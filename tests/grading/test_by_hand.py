@@ -1,6 +1,7 @@
 """What a teacher adds to a chapter and grades by hand: a text to write, and a task."""
 
 import nbformat
+import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.api import Gradebook
 
