@@ -119,6 +119,14 @@ collect: setup ## take what was submitted of CHAPTER=03_splitting_heads through 
 grade: setup ## autograde CHAPTER=03_splitting_heads in COURSE=course: points, feedback, grades.csv
 	@$(PY) -m tools.classroom grade "$(COURSE)" "$(CHAPTER)"
 
+.PHONY: exercise
+exercise: setup ## a skeleton at every place that an exercise has: NAME=double_rows CHAPTER=03
+	@$(PY) -m tools.exercise new "$(NAME)" "$(CHAPTER)"
+
+.PHONY: exercise-check
+exercise-check: setup ## everything that can turn red because of NAME=double_rows, in a minute
+	@$(PY) -m tools.exercise check "$(NAME)"
+
 .PHONY: figures
 figures: setup ## draw everything under figures/ again
 	@$(PY) -m tools.figures

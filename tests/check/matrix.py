@@ -1,8 +1,10 @@
-"""How ``check`` judges what readers typed first: ``python -m tests.check.matrix`` writes the page.
+"""What ``check`` says of what readers typed first: ``python -m tests.check.matrix`` writes the page.
 
+``... row NAME`` writes one exercise's row, and ``... same NAME`` fails if that row has changed.
 ``python -m tests.check.matrix 01 [exercise]`` prints each try with what ``check`` says of it.
 """
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -21,27 +23,51 @@ def unnamed(diagnosis: Diagnosis) -> bool:
     return diagnosis.name == "wrong" or (diagnosis.name == "raises" and not diagnosis.cause)
 
 
-def text(judged: list[tuple[Try, Diagnosis | None]], false: Counter) -> str:
-    """The table in Markdown; ``false`` counts the tries of which something untrue was said."""
-    rows: dict[str, Counter] = {}
+def rows(judged: list[tuple[Try, Diagnosis | None]], false: Counter) -> dict[str, list[int]]:
+    """The numbers of each exercise; ``false`` counts the tries of which something untrue was said."""
+    found: dict[str, Counter] = {}
     for one, diagnosis in judged:
-        row, passed = (
-            rows.setdefault(one.exercise, Counter()),
-            diagnosis is not None and diagnosis.name is None,
-        )
+        row = found.setdefault(one.exercise, Counter())
+        passed = diagnosis is not None and diagnosis.name is None
         row["tries"] += 1
         row["right"] += one.right
         row["right refused"] += one.right and not passed
         row["wrong accepted"] += passed and not one.right
         row["without a name"] += not passed and diagnosis is not None and unnamed(diagnosis)
-    for name, row in rows.items():
+    for name, row in found.items():
         row["false"] = false[name]
-    rows["all"] = sum(rows.values(), Counter())
+    return {name: [row[column] for column in COLUMNS] for name, row in found.items()}
+
+
+def published() -> dict[str, list[int]]:
+    """The rows of the page."""
+    found = re.findall(r"^\| `(\w+)` \| ([\d |]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {name: [int(number) for number in numbers.split(" | ")] for name, numbers in found}
+
+
+def text(table: dict[str, list[int]]) -> str:
+    """The table in Markdown, with its sums."""
     lines = ["| exercise | " + " | ".join(COLUMNS) + " |", "| --- |" + " --- |" * len(COLUMNS)]
-    for name, row in rows.items():
-        shown = name if name == "all" else f"`{name}`"
-        lines.append(f"| {shown} | " + " | ".join(str(row[column]) for column in COLUMNS) + " |")
-    return "\n".join(lines)
+    for name, numbers in table.items():
+        lines.append(f"| `{name}` | " + " | ".join(map(str, numbers)) + " |")
+    sums = [sum(column) for column in zip(*table.values(), strict=True)]
+    return "\n".join([*lines, "| all | " + " | ".join(map(str, sums)) + " |"])
+
+
+def fresh(exercise: str = "") -> dict[str, list[int]]:
+    """The rows as they are now, of one exercise or of all."""
+    from mha_lab.check import runner
+    from tests.check.claims import false_of
+
+    runner.SECONDS = 60.0  # the table does not depend on how busy the machine is
+    judged = [(one, one.diagnosis()) for one in tries() if exercise in ("", one.exercise)]
+    return rows(judged, false_of(judged))
+
+
+def write(table: dict[str, list[int]]) -> None:
+    """The page, with another table."""
+    head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
+    PAGE.write_text(f"{head}{text(table)}\n", encoding="utf-8", newline="\n")
 
 
 def show(chapter: str, exercise: str = "") -> None:
@@ -62,13 +88,12 @@ def show(chapter: str, exercise: str = "") -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        show(*sys.argv[1:])
-    else:
-        from mha_lab.check import runner
-        from tests.check.claims import false_of
-
-        runner.SECONDS = 60.0  # the table does not depend on how busy the machine is
-        judged = [(one, one.diagnosis()) for one in tries()]
-        head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
-        PAGE.write_text(f"{head}{text(judged, false_of(judged))}\n", encoding="utf-8", newline="\n")
+    match sys.argv[1:]:
+        case []:
+            write(fresh())
+        case ["row", name]:
+            write(published() | fresh(name))
+        case ["same", name]:
+            sys.exit(int(published().get(name) != fresh(name).get(name)))
+        case given:
+            show(*given)

@@ -8,10 +8,10 @@ import os
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from mha_lab.exercises import find
+from mha_lab.exercises import find, names
 
 CHAPTER = "03_splitting_heads"
-EXERCISES = ["predict_place", "split_heads", "merge_heads", "per_head_weights", "fix_split"]
+EXERCISES = [name for name in names() if find(name).chapter == CHAPTER]
 POINTS = {name: find(name).points for name in EXERCISES}
 ALL = sum(POINTS.values())
 
@@ -44,13 +44,15 @@ def from_colab(notebook):
 def wrong(notebook):
     """A mistake in each."""
     right(notebook)
-    for name, source in {
+    answers = {
         "predict_place": "return column % num_heads, token, column // num_heads",
         "split_heads": "return x.view(x.shape[0], num_heads, x.shape[1], -1)",
         "merge_heads": "return x.reshape(x.shape[0], x.shape[2], -1)",
         "per_head_weights": "return query",
         "fix_split": "return split_heads(x, num_heads)",
-    }.items():
+    }
+    for name in EXERCISES:
+        source = answers.get(name, "return None")
         arguments = ", ".join(inspect.signature(find(name).answer).parameters)
         marked(notebook, name).source = f"def {name}({arguments}):\n    {source}"
 

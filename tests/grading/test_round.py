@@ -36,7 +36,7 @@ EARNED = {
     "swaps-check": NOTHING,
     "imports-solutions": NOTHING,
     "forges-tensors": NOTHING,
-    "kills": NOTHING | {name: POINTS[name] for name in ("predict_place", "per_head_weights")},
+    "kills": POINTS | dict.fromkeys(("split_heads", "merge_heads", "fix_split"), 0),
     "never-returns": POINTS | {"merge_heads": 0, "fix_split": 0},
     "reaches-out": POINTS,
     "rearranges": POINTS,

@@ -1,0 +1,165 @@
+"""A new exercise, and all that concerns one: ``python -m tools.exercise new NAME 03`` or ``... check NAME``.
+
+``new`` writes a small exercise that works, at every place that an exercise has: its file, two files of first tries,
+a predicate for its mistake, its cells in the chapter. What is in them is then replaced. ``check`` runs every
+check that can turn red because of an exercise.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from tools.notebooks import exercise_of, to_text
+from tools.sync import ROOT, chapter_paths
+
+MODULE = '''"""Chapter {number}: say in a few words what is asked."""
+
+from mha_lab.exercises import Exercise, Mistake
+
+STEP = "{step}"
+
+
+def {name}(x):
+    """``(..., n)`` to ``(..., n)``: say what comes back."""
+    return 2 * x
+
+
+def _problems(rng):
+    yield (rng.normal(2, 3),)  # the smallest comes first: the report shows it
+    for lead in ((), (2,)):
+        yield (rng.normal(*lead, *rng.primes(2)),)  # sizes that all differ
+
+
+EXERCISE = Exercise(
+    answer={name},
+    chapter="{chapter}",
+    section=STEP,
+    points=1,
+    problems=_problems,
+    mistakes={{
+        "not-doubled": Mistake("Your function returns `x` as it came.", STEP, (lambda x: x,)),
+    }},
+)
+'''
+TRIES = """# %% {name} | right
+def {name}(x):
+    return x + x
+
+# %% {name} | wrong: as it came
+def {name}(x):
+    return x
+"""
+CLAIM = """
+
+CLAIMS[("{name}", "not-doubled")] = lambda problem, expected, got: np.allclose(got, problem[0])
+"""
+TEXT = """### Exercise: {name} · easy, 4 minutes
+
+`x` is `(..., n)`. Return `(..., n)`: say what is asked.
+
+Example: `{name}(torch.ones(2))` is `tensor([2., 2.])`.
+
+<details><summary>Hint 1</summary>
+
+A question that points the way.
+
+<details><summary>Hint 2</summary>
+
+A smaller step.
+
+<details><summary>Hint 3</summary>
+
+Nearly the answer.
+
+</details></details></details>"""
+STUB = '''def {name}(x):
+    """(..., n) to (..., n)."""
+    raise NotImplementedError'''
+
+
+def new(name: str, number: str) -> int:
+    """Write the skeleton; nothing that exists is changed but the chapter and its predicates."""
+    chapters = [path for path in chapter_paths(ROOT / "notebooks") if path.name.startswith(number)]
+    module = ROOT / "mha_lab" / "exercises" / f"{name}.py"
+    if len(chapters) != 1:
+        return _stop(f"no chapter {number!r}: say CHAPTER=03, for instance")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        return _stop(f"{name!r} cannot be a function's name: say NAME=double_rows, for instance")
+    if module.exists():
+        return _stop(f"there is an exercise {name} already: {module.relative_to(ROOT)}")
+    (path,) = chapters
+    notebook = nbformat.read(path, as_version=4)
+    texts = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    words = {"name": name, "number": number, "chapter": path.stem}
+    words["step"] = re.search(r"^## (1 .+)$", texts, re.MULTILINE)[1]
+    last = max(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and exercise_of(cell))
+    written = {module: MODULE} | {
+        ROOT / "tests" / "check" / "tries" / f"{number}_{name}_{reader}.txt": TRIES for reader in "ab"
+    }
+    for file, template in written.items():
+        file.write_text(template.format(**words), encoding="utf-8")
+    claims = ROOT / "tests" / "check" / "claims" / f"ch{number}.py"
+    claims.write_text(claims.read_text(encoding="utf-8") + CLAIM.format(**words), encoding="utf-8")
+    notebook.cells[last + 1 : last + 1] = [
+        new_markdown_cell(TEXT.format(**words), id=f"{name}-text"),
+        new_code_cell(STUB.format(**words), id=f"{name}-stub"),
+        new_code_cell(f"check({name})", id=f"{name}-check"),
+    ]
+    path.write_text(to_text(notebook), encoding="utf-8", newline="\n")
+    print("Written. Now replace what is in")
+    for file in (*written, claims, path):
+        print(f"  {file.relative_to(ROOT)}")
+    print(f"then: make notebooks CHAPTER={number}, make sync, make exercise-check NAME={name}")
+    return 0
+
+
+def check(name: str) -> int:
+    """Run what concerns this exercise; 0 if all is right, else a line for each thing to do."""
+    module = ROOT / "mha_lab" / "exercises" / f"{name}.py"
+    if not module.exists():
+        return _stop(
+            f"there is no {module.relative_to(ROOT)}: make exercise NAME={name} CHAPTER=03 writes one"
+        )
+    from mha_lab.exercises import find
+
+    chapter = find(name).chapter
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    ours = ["tests/check/test_exercises.py", "tests/check/test_corpus.py", "tests/check/test_mutants.py"]
+    nbval = ["-W", "default", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=120"]
+    steps = {
+        "change the exercise, its tries or its predicates": [*pytest, *ours, "-k", name],
+        f"change its cells in notebooks/{chapter}.ipynb": [
+            *pytest, "tests/notebooks/test_structure.py", "-k", chapter,
+        ],
+        f"run: make notebooks CHAPTER={chapter[:2]}": [*pytest, *nbval, f"notebooks/{chapter}.ipynb"],
+        f"run: .venv/bin/python -m tests.check.matrix row {name}": [
+            sys.executable, "-m", "tests.check.matrix", "same", name,
+        ],
+        "run: make sync": [sys.executable, "-m", "tools.sync", "check"],
+        "run: make format": [sys.executable, "-m", "ruff", "check", "--quiet", "."],
+    }  # fmt: skip
+    to_do = [what for what, command in steps.items() if subprocess.run(command, cwd=ROOT).returncode]
+    print("\n".join(f"TO DO: {what}" for what in to_do) or f"{name}: all is right")
+    return int(bool(to_do))
+
+
+def _stop(reason: str) -> int:
+    print(reason, file=sys.stderr)
+    return 2
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", choices=["new", "check"])
+    parser.add_argument("name")
+    parser.add_argument("chapter", nargs="?", default="")
+    given = parser.parse_args(arguments)
+    return new(given.name, given.chapter) if given.command == "new" else check(given.name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
