@@ -5,12 +5,12 @@ CONSTRAINTS ?= constraints.txt
 PY := $(VENV)/bin/python
 LAB_FLAGS ?=
 N ?= 20
-NBVAL := -p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120
+NBVAL := -p no:cacheprovider -p tools.pictures -W default --nbval --nbval-current-env --nbval-cell-timeout=120
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export VENV CONSTRAINTS
 
 # Outputs are the same with and without a network: no check loads a gigabyte.
-test-fast test-slow test-notebooks notebooks repeat-notebooks bench: export HF_HUB_OFFLINE := 1
+test-fast test-slow test-notebooks notebooks refresh repeat-notebooks bench: export HF_HUB_OFFLINE := 1
 # Small tensors gain nothing from a second thread, and workers would fight for it.
 test-fast test-slow: export OMP_NUM_THREADS := 1
 
@@ -104,6 +104,10 @@ repeat-notebooks: setup ## the chapters N=20 times; stops at the first differenc
 .PHONY: notebooks
 notebooks: setup ## run every chapter, or CHAPTER=03, in a fresh kernel and store its outputs, cleaned
 	@$(PY) tools/notebooks.py run $(CHAPTER)
+
+.PHONY: refresh
+refresh: setup ## run every chapter, and store those whose outputs or pictures have changed
+	@$(PY) -m tools.notebooks refresh $(CHAPTER)
 
 COURSE ?= course
 

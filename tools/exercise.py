@@ -1,8 +1,8 @@
 """A new exercise, and all that concerns one: ``python -m tools.exercise new NAME 03`` or ``... check NAME``.
 
-``new`` writes a small exercise that works, at every place that an exercise has: its file, two files of first tries,
-a predicate for its mistake, its cells in the chapter. What is in them is then replaced. ``check`` runs every
-check that can turn red because of an exercise.
+``new`` writes a small exercise that works, at every place that an exercise has: its file, two files of first
+tries, a predicate for its mistake, its cells in the chapter. You then replace what is in them. ``check`` runs
+every check that can turn red because of an exercise.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """Run the chapters and store their outputs, cleaned: ``python tools/notebooks.py run [NAME ...]``.
 
-``run`` executes each chapter in one fresh kernel of this Python and writes it back. ``clean`` writes back
+``run`` executes each chapter in one fresh kernel of this Python and writes it back. ``refresh`` writes only
+those whose outputs or pictures have changed. ``clean`` writes back
 what is stored, after a change of text only; ``check`` says which chapters are not clean. Cleaning keeps
 what a reader sees and what a test compares (outputs, counts, ids, tags, alternative texts) and drops the
 rest (times, versions, widget state), so that a second run on one machine gives the same bytes. It also
@@ -8,11 +9,12 @@ marks the exercises for nbgrader, so that a chapter is an assignment as it stand
 """
 
 import argparse
+import json
 import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -158,6 +160,39 @@ def run(paths: list[Path]) -> int:
     return 0
 
 
+def refresh(paths: list[Path]) -> int:
+    """Execute each chapter, and write those whose outputs or pictures have changed."""
+    from tools.pictures import all_same
+
+    changed = []
+    for path in paths:
+        notebook = nbformat.read(path, as_version=4)
+        stored = clean(notebook, path.stem)
+        try:
+            execute(notebook, path.parent)
+        except CellExecutionError as error:
+            print(f"{path.name}: not written, a cell failed\n\n{error}", file=sys.stderr)
+            return 1
+        fresh = clean(notebook, path.stem)
+        if any(_changed(*cells, all_same) for cells in zip(stored.cells, fresh.cells, strict=True)):
+            path.write_text(to_text(fresh), encoding="utf-8", newline="\n")
+            changed.append(path.name)
+        print(f"{path.name}: {'written anew' if path.name in changed else 'as stored'}", flush=True)
+    return 0
+
+
+def _changed(stored: NotebookNode, fresh: NotebookNode, same_pictures: Callable[..., bool]) -> bool:
+    """Whether a cell shows something else; cells that measure always do, and do not count."""
+    if stored.cell_type != "code" or "nbval-ignore-output" in stored.metadata.get("tags", []):
+        return False
+
+    def words(cell: NotebookNode) -> str:
+        kept = [{**output, "data": {**output.get("data", {}), "image/png": ""}} for output in cell.outputs]
+        return json.dumps(kept, sort_keys=True)
+
+    return words(stored) != words(fresh) or not same_pictures(fresh.outputs, stored.outputs)
+
+
 def dirty(paths: list[Path]) -> Iterator[tuple[Path, str]]:
     """Each chapter that is not as cleaning would write it, with the text that it should have."""
     for path in paths:
@@ -184,7 +219,7 @@ def check(paths: list[Path]) -> int:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["run", "clean", "check"])
+    parser.add_argument("command", choices=["run", "refresh", "clean", "check"])
     parser.add_argument("chapters", nargs="*", help="file names or their first letters; all if none")
     given = parser.parse_args(arguments)
     paths = sorted(FOLDER.glob("*.ipynb"))
@@ -194,7 +229,7 @@ def main(arguments: list[str]) -> int:
     if not paths:
         print(f"no chapter matches {given.chapters}", file=sys.stderr)
         return 1
-    return {"run": run, "clean": clean_stored, "check": check}[given.command](paths)
+    return {"run": run, "refresh": refresh, "clean": clean_stored, "check": check}[given.command](paths)
 
 
 if __name__ == "__main__":

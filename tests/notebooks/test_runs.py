@@ -1,11 +1,14 @@
 """A stored output that is wrong makes the suite red. The chapters themselves run in `make test-notebooks`."""
 
+import base64
+import io
 import re
 import subprocess
 import sys
 
 import nbformat
 import pytest
+from matplotlib.image import imread, imsave
 
 from tests.notebooks.chapters import (
     PATHS,
@@ -17,23 +20,20 @@ from tests.notebooks.chapters import (
 pytestmark = pytest.mark.slow
 
 
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+FLAGS = re.search(r"^NBVAL := (.+)$", MAKEFILE, re.MULTILINE)[1]
+
+
 def nbval(path):
     """nbval as ``make test`` runs it: the exit status and what it printed."""
-    flags = "-q -p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120"
-    command = [sys.executable, "-m", "pytest", *flags.split(), str(path)]
+    command = [sys.executable, "-m", "pytest", "-q", *FLAGS.split(), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     return done.returncode, done.stdout
 
 
-def test_these_are_the_flags_of_make_test():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "-p no:cacheprovider -W default --nbval --nbval-current-env --nbval-cell-timeout=120\n" in makefile
-
-
 def test_no_check_loads_published_weights():
     """On a machine with a network, chapter 10 would fetch a gigabyte in a test."""
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (line,) = re.findall(r"^(.*): export HF_HUB_OFFLINE := 1$", makefile, re.MULTILINE)
+    (line,) = re.findall(r"^(.*): export HF_HUB_OFFLINE := 1$", MAKEFILE, re.MULTILINE)
     assert {"test-fast", "test-slow", "test-notebooks", "notebooks"} <= set(line.split())
 
 
@@ -81,6 +81,22 @@ def test_one_changed_digit_is_red(wanted, cheapest):
     status, printed = nbval(path)
     assert status == 1
     assert "1 failed" in printed
+
+
+def test_a_picture_in_another_colour_is_red(cheapest):
+    """Its description is the same."""
+    notebook = nbformat.read(cheapest, as_version=4)
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    data = next(output.data for output in outputs if "image/png" in output.get("data", {}))
+    pixels = imread(io.BytesIO(base64.b64decode(data["image/png"])))
+    recoloured = io.BytesIO()
+    imsave(recoloured, pixels[..., [2, 1, 0, 3]], format="png")
+    data["image/png"] = base64.b64encode(recoloured.getvalue()).decode()
+    path = cheapest.with_name("recoloured.ipynb")
+    nbformat.write(notebook, path)
+    status, printed = nbval(path)
+    assert status == 1
+    assert "the stored picture is not what is drawn now: run make refresh" in printed
 
 
 def test_there_are_chapters():
