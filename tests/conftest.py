@@ -11,7 +11,7 @@ from jaxtyping import config
 
 matplotlib.use("Agg")  # no test opens a window
 
-# The same examples on every run: a pull request goes red for what it changed, not by the dice.
+# The same examples on every run: a pull request fails because of its change, and not by chance.
 # `pytest --hypothesis-profile=default tests/test_bad_input.py` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.load_profile("same")

@@ -13,7 +13,7 @@ from pathlib import Path
 from nbgrader.exchange.default import ExchangeCollect
 
 from mha_lab.grading import intake
-from tools.course import RECEIVED, Stop, alone, digest, received, settings, write
+from tools.course import RECEIVED, Stop, digest, locked, received, settings, write
 
 
 def collect(course: Path, chapter: str) -> int:
@@ -29,7 +29,7 @@ def collect(course: Path, chapter: str) -> int:
         raise Stop(f"there is no {inbound}: has anybody submitted, and is c.Exchange.root right?")
     latest: dict[str, tuple[float, bytes]] = {}
     refused = 0
-    with alone(course):
+    with locked(course):
         record = received(course)
         for name in sorted(path.name for path in inbound.iterdir()):
             student, *rest = name.rsplit("+", 3)

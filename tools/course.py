@@ -91,7 +91,7 @@ def settings(course: Path) -> NbGraderAPI:
 
 
 @contextmanager
-def alone(course: Path) -> Iterator[None]:
+def locked(course: Path) -> Iterator[None]:
     """Nobody else collects or grades in this course meanwhile."""
     if sys.platform == "win32":
         yield

@@ -27,7 +27,7 @@ from mha_lab.check.runner import limit_memory
 from mha_lab.grading import intake
 from mha_lab.grading.nbgrader import GradeApart
 from mha_lab.grading.sandbox import MEMORY, why_not
-from tools.course import Stop, alone, digest, received, settings
+from tools.course import Stop, digest, locked, received, settings
 
 CHECKED = "checked"  # one clean notebook for each submission: what nbgrader reads
 PAGE_SECONDS = 60  # for a page of feedback
@@ -49,7 +49,7 @@ def grade(course: Path, chapter: str) -> int:
     walls = GradeApart(config=api.config)
     if missing := why_not(walls.isolation, walls.image):
         raise Stop(f"nothing was graded, for want of isolation: {missing}. See docs/teaching.md")
-    with alone(course):
+    with locked(course):
         _sound_gradebook(api, chapter)
         found, failed = intake.students(course / "submitted", chapter)
         times = received(course).get(chapter, {})

@@ -15,7 +15,7 @@ from mha_lab import _expect as expect
 from mha_lab.attention import scaled_dot_product_attention
 from mha_lab.explore._widget import Explorable, finite, labels, module, short
 
-KEY, QUERY = "#2472b8", "#c2410c"
+KEY_COLOUR, QUERY_COLOUR = "#2472b8", "#c2410c"
 DASHES = ("-", (0, (8, 3)), (0, (2, 3)), (0, (10, 3, 2, 3)))
 
 
@@ -41,7 +41,7 @@ class Query(Explorable):
 
     @query.setter
     def query(self, value: Tensor) -> None:
-        self._query = _query(value, torch.tensor(self._keys, dtype=self._dtype)).tolist()
+        self._query = _checked(value, torch.tensor(self._keys, dtype=self._dtype)).tolist()
 
     @property
     def scale(self) -> float:
@@ -59,7 +59,7 @@ class Query(Explorable):
 
     @property
     def output(self) -> Float[Tensor, "d_v"]:
-        """What the query fetches where it is now."""
+        """The weighted sum of the values, for the query where it is now."""
         return self._attend()[0]
 
     def _attend(self) -> tuple[Tensor, Tensor]:
@@ -85,9 +85,13 @@ class Query(Explorable):
             zip(self._keys, short(self._labels), weights, strict=True)
         ):
             plane.plot(
-                [0, x], [0, y], color=KEY, linestyle=DASHES[i % len(DASHES)], linewidth=1.5 + 4 * weight
+                [0, x],
+                [0, y],
+                color=KEY_COLOUR,
+                linestyle=DASHES[i % len(DASHES)],
+                linewidth=1.5 + 4 * weight,
             )
-            plane.plot(x, y, "o", color=KEY, markersize=4 + 6 * weight)
+            plane.plot(x, y, "o", color=KEY_COLOUR, markersize=4 + 6 * weight)
             plane.annotate(
                 name,
                 (x, y),
@@ -97,13 +101,13 @@ class Query(Explorable):
                 parse_math=False,
             )
         x, y = self._query
-        plane.plot([0, x], [0, y], color=QUERY, linewidth=4)
-        plane.plot(x, y, "o", color=QUERY, markersize=11)
+        plane.plot([0, x], [0, y], color=QUERY_COLOUR, linewidth=4)
+        plane.plot(x, y, "o", color=QUERY_COLOUR, markersize=11)
         plane.annotate("query", self._query, textcoords="offset points", xytext=(6, -14), weight="bold")
         plane.set(xlim=(-self._reach, self._reach), ylim=(-self._reach, self._reach), aspect="equal")
         plane.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         plane.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-        drawn = bars.barh(range(len(weights)), weights, color=KEY)
+        drawn = bars.barh(range(len(weights)), weights, color=KEY_COLOUR)
         bars.bar_label(drawn, [f"{weight:.2f}" for weight in weights], padding=3)
         bars.set_yticks(range(len(weights)), short(self._labels), parse_math=False)
         bars.set(xlim=(0, 1.15), xlabel="weight")
@@ -162,7 +166,7 @@ def query(
         expect.fail(
             ValueError, "keys", "keys that point somewhere", "a key of 0", "It has no direction to draw."
         )
-    begin = keys[0] / 2 if query is None else _query(query, keys)
+    begin = keys[0] / 2 if query is None else _checked(query, keys)
     return Query(
         keys.dtype,
         _keys=keys.tolist(),
@@ -174,7 +178,7 @@ def query(
     )
 
 
-def _query(value: Tensor, keys: Tensor) -> Tensor:
+def _checked(value: Tensor, keys: Tensor) -> Tensor:
     finite("query", expect.tensor("query", value, "(2,)", min_rank=1, max_rank=1))
     expect.same_kind(keys=keys, query=value)
     expect.width("query", value, "the plane's axes", 2)

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from mha_lab.explore._widget import START
-from tests.colab import lane
+from tests.colab import like_colab
 from tests.no_network import refusing
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, output_texts, read, without_measured
 from tools.notebooks import WIDGET, clean, execute
@@ -23,8 +23,8 @@ TRAINING = [name for name in NAMES if any("MHA_LAB_QUICK" in cell.source for cel
 def made(tmp_path_factory):
     """The distributions, and meanwhile the environment."""
     with ThreadPoolExecutor(2) as pool:
-        built = pool.submit(lane.build, tmp_path_factory.mktemp("dist"))
-        python = pool.submit(lane.environment, tmp_path_factory.mktemp("colab") / "venv")
+        built = pool.submit(like_colab.build, tmp_path_factory.mktemp("dist"))
+        python = pool.submit(like_colab.environment, tmp_path_factory.mktemp("colab") / "venv")
         return built.result(), python.result()
 
 
@@ -42,14 +42,14 @@ def python(made):
 @pytest.fixture(scope="module")
 def before(python):
     """What was installed before any chapter ran."""
-    return lane.versions(python)
+    return like_colab.versions(python)
 
 
 @pytest.fixture(scope="module")
 def first(before, python, wheel, tmp_path_factory):
     """Chapter 01, which installs the package; the others find it there."""
     folder = tmp_path_factory.mktemp("first") / "empty"
-    return lane.run("01_single_head_attention", folder, python, wheel, network=True), folder
+    return like_colab.run("01_single_head_attention", folder, python, wheel, network=True), folder
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def others(first, python, wheel, tmp_path_factory):
     left = [name for name in NAMES if name != "01_single_head_attention"]
     left.sort(key=lambda name: name not in TRAINING)  # the long ones first
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        running = {name: pool.submit(lane.run, name, root / name, python, wheel) for name in left}
+        running = {name: pool.submit(like_colab.run, name, root / name, python, wheel) for name in left}
         return {name: (future.result(), root / name) for name, future in running.items()}
 
 
@@ -82,9 +82,9 @@ def test_the_distributions_are_as_an_index_wants_them(made):
 
 
 def test_the_set_up_cell_moves_nothing_and_adds_the_core_only(before, first, python):
-    after = lane.versions(python)
+    after = like_colab.versions(python)
     assert {name: after[name] for name in before} == before
-    assert set(lane.NOT_MOVED) <= set(before)
+    assert set(like_colab.NOT_MOVED) <= set(before)
     assert set(after) - set(before) <= {"mha-lab", "jaxtyping", "wadler-lindig"}
     assert "mha-lab" not in before
 
