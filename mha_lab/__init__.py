@@ -3,8 +3,7 @@
 One mask convention holds throughout: boolean, ``True`` = may attend, broadcastable to
 ``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier;
 ``mha_lab.plot`` and ``mha_lab.explore`` bring matplotlib and widgets when they are first used. What
-chapters 06 to 10 build is in modules of its own: ``variants``, ``lookups``, ``traffic``, ``blocked``,
-``cost``, ``positions``, ``stories``, ``language_model``, ``pretrained``.
+chapters 06 to 10 build is in ``mha_lab.chapters``, a module for each subject.
 """
 
 from importlib import import_module

@@ -74,7 +74,7 @@ def masked_softmax(
         ValueError: a rank below 2, no key at all, or a mask that does not broadcast.
 
     Source: Vaswani et al. 2017, section 3.2.3 (masking before the softmax). The row of zeros is
-    what ``torch.nn.functional.scaled_dot_product_attention`` fetches for such a row.
+    what ``torch.nn.functional.scaled_dot_product_attention`` returns for such a row.
 
     >>> masked_softmax(torch.zeros(1, 2), torch.tensor([[True, False]]))
     tensor([[1., 0.]])
@@ -105,7 +105,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     dropout_p: float = 0.0,
 ) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*#batch n_q n_k"]]:
-    """Fetch for each query the average of the values, weighted by how well their keys match.
+    """For each query the average of the values, weighted by how well their keys match.
 
     ``weights = softmax(scale * query @ key.mT)`` over the visible keys, ``output = weights @ value``.
 

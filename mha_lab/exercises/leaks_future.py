@@ -33,7 +33,7 @@ WORDS = re.compile(
     r"(?:, row ([\d,]+) changed)?(?:, row (\d+) changed in (\d+))?"
     r"(?:, (each call twice|no row changed|changes stay))?"
 )
-MOST = 78  # letters; ``sandbox.plain`` keeps 80, with the "a " in front
+MOST = 78  # letters; ``plain`` keeps 80, with the "a " in front
 
 
 class _Read(NamedTuple):

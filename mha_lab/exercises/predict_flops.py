@@ -101,7 +101,7 @@ PROJECTIONS = {
 }
 PRODUCTS = {
     "scores-halved": (
-        "Your count of scores and fetch is half of the right one. Either one of the two products is "
+        "Your count of scores and weighted sum is half of the right one. Either one of the two products is "
         "missing, or each term counts once, and not twice (once for `*`, once for `+`).",
         (lambda q, k, d, h: 2 * q * k * d,),
     ),
@@ -119,16 +119,17 @@ PRODUCTS = {
         (lambda q, k, d, h: 2 * (q * q + k * k) * d, lambda q, k, d, h: 4 * (q * q + k * k) * d),
     ),
     "lengths-added": (
-        "You count scores and fetch with n_query + n_key; there is a score for each query with each key, "
-        "n_query * n_key of them.",
+        "You count scores and weighted sum with n_query + n_key; there is a score for each query with each "
+        "key, n_query * n_key of them.",
         (lambda q, k, d, h: 4 * (q + k) * d, lambda q, k, d, h: 2 * (q + k) * d),
     ),
     "counted-per-head": (
-        "You count scores or fetch with the full width for each head: the heads share d_model among them.",
+        "You count scores or weighted sum with the full width for each head: the heads share d_model among "
+        "them.",
         (lambda q, k, d, h: 4 * q * k * d * h, lambda q, k, d, h: 2 * q * k * d * (h + 1)),
     ),
     "one-head": (
-        "You count scores or fetch with d_k, for one head: there are num_heads of them.",
+        "You count scores or weighted sum with d_k, for one head: there are num_heads of them.",
         (lambda q, k, d, h: 4 * q * k * (d // h), lambda q, k, d, h: 2 * q * k * (d + d // h)),
     ),
 }
@@ -150,11 +151,11 @@ TOTALS = {
         (lambda p, s, h: (p + s) // h, lambda p, s, h: (p + s) / h),
     ),
     "projections-forgotten": (
-        "You count scores and fetch only: before and after them stand four projections.",
+        "You count scores and weighted sum only: before and after them stand four projections.",
         (lambda p, s, h: s,),
     ),
     "projections-only": (
-        "You count the projections only: scores and fetch are products too.",
+        "You count the projections only: scores and weighted sum are products too.",
         (lambda p, s, h: p,),
     ),
 }
