@@ -62,14 +62,6 @@ def settings(course: Path) -> NbGraderAPI:
         app.load_config_file()
     except (Exception, SystemExit) as error:
         raise Stop(f"{course}/nbgrader_config.py cannot be loaded: {error!r}") from None
-    api = NbGraderAPI(config=app.config)
-    api.log.setLevel("WARNING")
-    used = Autograde(coursedir=api.coursedir, parent=api)
-    if not grading.holds(list(used.sanitize_preprocessors), list(used.autograde_preprocessors)):
-        raise Stop(
-            f"{course}/nbgrader_config.py does not call configure(c) of mha_lab.grading.nbgrader, or "
-            "changes its preprocessors: submissions would run with your rights. Nothing was done"
-        )
     for part, chosen in app.config.items():
         allowed = None if part.startswith("Exchange") else ALLOWED.get(part, set())
         if allowed is not None and (strange := sorted(set(chosen) - allowed)):
@@ -79,8 +71,16 @@ def settings(course: Path) -> NbGraderAPI:
             )
     try:
         grading.GradeApart(config=app.config)
-    except TraitError as error:
-        raise Stop(f"{course}/nbgrader_config.py: {error}") from None
+        api = NbGraderAPI(config=app.config)
+        api.log.setLevel("WARNING")
+        used = Autograde(coursedir=api.coursedir, parent=api)
+    except (TraitError, ValueError) as error:
+        raise Stop(f"{course}/nbgrader_config.py: {' '.join(str(error).split())}") from None
+    if not grading.holds(list(used.sanitize_preprocessors), list(used.autograde_preprocessors)):
+        raise Stop(
+            f"{course}/nbgrader_config.py does not call configure(c) of mha_lab.grading.nbgrader, or "
+            "changes its preprocessors: submissions would run with your rights. Nothing was done"
+        )
     if Path(api.coursedir.root).resolve() != course:
         raise Stop(f"{course}/nbgrader_config.py sets another root than its own folder")
     usual = CourseDirectory()

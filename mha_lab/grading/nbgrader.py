@@ -25,7 +25,7 @@ from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from nbgrader import preprocessors as nbgrader
 from nbgrader.api import Gradebook
-from traitlets import Enum, Float, Unicode
+from traitlets import Bunch, Enum, Int, TraitError, Unicode, validate
 from traitlets.config import Config
 
 from mha_lab.check.diagnosis import Diagnosis, diagnose
@@ -262,10 +262,14 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
 
     isolation = Enum(KINDS, "bubblewrap", help="the walls around a submission").tag(config=True)
     image = Unicode(IMAGE, help="the container image for podman and docker").tag(config=True)
-    cell_seconds = Float(20.0, help="a cell of a submission is stopped when it has computed for so long").tag(
-        config=True
-    )
-    seconds = Float(300.0, help="a whole submission is stopped after this time by the clock").tag(config=True)
+    cell_seconds = Int(20, min=1, help="a cell is stopped when it has computed for so long").tag(config=True)
+    seconds = Int(300, min=1, help="a submission is stopped after this time by the clock").tag(config=True)
+
+    @validate("image")
+    def _no_option(self, proposal: Bunch) -> str:
+        if not proposal.value or proposal.value.startswith("-"):
+            raise TraitError(f"GradeApart.image: expected the name of an image, got {proposal.value!r}")
+        return proposal.value
 
     def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
         """See the class."""

@@ -16,12 +16,12 @@ LESS, EQUAL, MASKED_EQUAL = 2, 4, 7  # SCMP_CMP_LT, SCMP_CMP_EQ, SCMP_CMP_MASKED
 NEWEST = 441  # epoll_pwait2, of Linux 5.11: the same number on x86-64 and aarch64
 NEW_NAMESPACES = 0x7E020080  # the flags CLONE_NEW... of sched.h, together
 AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
-F_SETLEASE, F_DUPFD_CLOEXEC = 1024, 1030  # after the first come leases and news of other processes
+F_GETLK, F_DUPFD_CLOEXEC = 5, 1030  # in between: locks, leases and news of other processes
 
 REFUSED = {
     "other processes": "ptrace process_vm_readv process_vm_writev pidfd_getfd kcmp process_madvise",
     "memory of no process": "memfd_create shmget shmat shmctl msgget semget mq_open vmsplice splice tee "
-    "io_setup io_submit",
+    "io_setup io_submit setxattr lsetxattr fsetxattr",
     "ways around this filter": "io_uring_setup io_uring_enter io_uring_register",
     "keys": "add_key request_key keyctl",
     "namespaces and mounts": "unshare setns mount umount2 pivot_root chroot open_tree move_mount fsopen "
@@ -83,7 +83,7 @@ def program() -> bytes:
             for family in (AF_UNIX, AF_INET, AF_INET6) if name == "socket" else (AF_UNIX,):
                 rule(ALLOW, number, 0, EQUAL, family)
         elif name == "fcntl":
-            rule(ALLOW, number, 1, LESS, F_SETLEASE)
+            rule(ALLOW, number, 1, LESS, F_GETLK)
             rule(ALLOW, number, 1, EQUAL, F_DUPFD_CLOEXEC)
         elif name in refused:
             rule(_error(errno.EPERM), number)

@@ -147,6 +147,8 @@ print([
     error(lambda: libc.inotify_init()),
     error(lambda: libc.flock(os.open("/usr/bin/env", os.O_RDONLY), 2)),
     error(lambda: fcntl.fcntl(os.open("/usr", os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_ACCESS)),
+    error(lambda: fcntl.lockf(os.open("/usr/bin/env", os.O_RDONLY), fcntl.LOCK_SH)),
+    error(lambda: os.setxattr("/tmp", "user.x", b"x")),
     [error(lambda: libc.syscall(number, None, None, 0, 0)) for number in (435, 457, 458, 467, 4000)],
     error(lambda: libc.syscall({clone}, 0x10000000 | 17, None, None, None, None)),
     [error(lambda: socket.socket(family, socket.SOCK_RAW).fileno()) for family in (3, 9, 16, 17, 38, 40)],
@@ -161,7 +163,8 @@ print([
     (output,) = run("bubblewrap", source.replace("{clone}", str(clone)).replace("{keyctl}", str(keyctl)))
     no, unknown = errno.EPERM, errno.ENOSYS
     assert eval(output["stream"]) == (
-        [no] * 10 + [unknown, [unknown] * 5, unknown, [unknown] * 6, [unknown] * 3, [0, 0], [0, 0], 0, 0]
+        [no] * 10
+        + [unknown, unknown, no, [unknown] * 5, unknown, [unknown] * 6, [unknown] * 3, [0, 0], [0, 0], 0, 0]
     )
 
 
