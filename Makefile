@@ -29,7 +29,7 @@ lab: ## open JupyterLab on the first chapter
 
 # -k: a part that fails stops no other; the last lines name those that failed.
 .PHONY: test
-test: setup ## what a change should pass before a pull request, in five minutes
+test: setup ## what a change should pass before a pull request
 	@$(MAKE) --no-print-directory -k lint test-docs test-fast test-notebooks
 
 .PHONY: test-all
@@ -128,7 +128,7 @@ exercise: setup ## a skeleton at every place that an exercise has: NAME=double_r
 	@$(PY) -m tools.exercise new "$(NAME)" "$(CHAPTER)"
 
 .PHONY: exercise-check
-exercise-check: setup ## everything that can turn red because of NAME=double_rows, in a minute
+exercise-check: setup ## everything that can turn red because of NAME=double_rows
 	@$(PY) -m tools.exercise check "$(NAME)"
 
 .PHONY: figures
