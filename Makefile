@@ -12,7 +12,7 @@ export VENV CONSTRAINTS
 # Outputs are the same with and without a network: no check loads a gigabyte.
 test-fast test-slow test-notebooks notebooks refresh repeat-notebooks bench: export HF_HUB_OFFLINE := 1
 # Small tensors gain nothing from a second thread, and workers would fight for it.
-test-fast test-slow: export OMP_NUM_THREADS := 1
+test-docs test-fast test-slow test-notebooks: export OMP_NUM_THREADS := 1
 
 .PHONY: help
 help: ## this list
@@ -52,11 +52,11 @@ sync: setup ## write titles, minutes and points wherever they are repeated
 
 .PHONY: test-docs
 test-docs: setup ## the examples in the docstrings
-	@$(PY) -m pytest -q -n 2 --doctest-modules mha_lab
+	@$(PY) -m pytest -q -n 2 -p no:nbval --doctest-modules mha_lab
 
 .PHONY: test-fast
 test-fast: setup ## package, exercises, files; one build of the website; one explorable in one browser
-	@$(PY) -m pytest -q -n 3
+	@$(PY) -m pytest -q -n 2 -p no:nbval
 
 .PHONY: test-slow
 test-slow: setup ## whole trainings, luck, other programs
