@@ -1,14 +1,14 @@
 """An environment like Colab's, as far as it can be made here, and a chapter run in it.
 
-What this cannot show: Colab's Python (3.13), its PyTorch (2.11) and its GPUs; its page, on which widgets are
-drawn by a front end of its own; `git+https`, in whose place the set-up cell gets a wheel that was built here;
-and what Colab installs tomorrow.
+What this cannot show: Colab's GPUs; its page, on which widgets are drawn by a front end of its own; `git+https`,
+in whose place the set-up cell gets a wheel that was built here; and what Colab installs tomorrow.
 """
 
 import json
+import os
+import shutil
 import subprocess
 import sys
-from importlib.metadata import distribution
 from pathlib import Path
 
 import nbformat
@@ -20,10 +20,10 @@ from tests.notebooks.chapters import FOLDER, ROOT, code_cells
 from tools.notebooks import execute
 from tools.sync import address
 
-# What Colab had in August 2026, as far as it installs with Python 3.11 (its release notes name them).
+# Colab of 2026, with Python 3.13. PyTorch comes with its CUDA libraries (5 GB), and runs without a GPU.
 COLAB = [
-    "ipykernel==6.17.1", "ipython==7.34.0", "ipywidgets==7.7.1", "matplotlib==3.10.*", "numpy==2.1.*",
-    "seaborn==0.13.2", "einops==0.8.*", "anywidget", "safetensors", "setuptools>=77", "torch", "tqdm",
+    "ipykernel==6.17.1", "ipython==7.34.0", "ipywidgets==7.7.1", "matplotlib==3.10.0", "numpy==2.1.3",
+    "torch==2.11.0", "seaborn==0.13.2", "einops==0.8.*", "anywidget", "safetensors", "setuptools>=77", "tqdm",
 ]  # fmt: skip
 NOT_MOVED = ("torch", "ipykernel", "ipython", "ipywidgets", "matplotlib", "numpy", "seaborn", "einops")
 # Stands in for Colab's own package, as far as a chapter reaches it: anywidget switches the widget manager on.
@@ -39,28 +39,25 @@ def build(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+def python_3_13() -> str | None:
+    """Colab's Python, if this machine has it: on the path or from pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for python in (shutil.which("python3.13"), *map(str, sorted(pyenv.glob("3.13.*/bin/python")))):
+        if python and subprocess.run([python, "-c", "import venv"], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
 def environment(folder: Path) -> str:
     """A fresh virtual environment with Colab's packages; returns its Python."""
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([python_3_13(), "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     (site,) = (folder / "lib").glob("python*/site-packages")
-    _link_torch(site)
     (site / "google" / "colab").mkdir(parents=True)
     (site / "google" / "colab" / "__init__.py").write_text("from google.colab import output\n")
     (site / "google" / "colab" / "output.py").write_text(STAND_IN)
     subprocess.run([python, "-m", "pip", "install", "-q", *COLAB], check=True, capture_output=True)
     return str(python)
-
-
-def _link_torch(site: Path) -> None:
-    """This environment's PyTorch, linked: a second copy would cost a gigabyte and a minute."""
-    tops = {
-        Path(file.parts[0])
-        for file in distribution("torch").files
-        if file.parts[0] not in ("..", "__pycache__")
-    }
-    for top in tops:
-        (site / top).symlink_to(distribution("torch").locate_file(top))
 
 
 def versions(python: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Every chapter as on Colab: other versions, alone in its folder, the package from the set-up cell."""
 
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,17 +16,22 @@ from tests.no_network import refusing
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, output_texts, read, without_measured
 from tools.notebooks import WIDGET, clean, execute
 
-pytestmark = pytest.mark.colab
+pytestmark = [
+    pytest.mark.colab,
+    pytest.mark.skipif(like_colab.python_3_13() is None, reason="Colab's Python: install Python 3.13"),
+]
 TRAINING = [name for name in NAMES if any("MHA_LAB_QUICK" in cell.source for cell in code_cells(read(name)))]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The distributions, and meanwhile the environment."""
+    """The distributions, and meanwhile the environment, which is deleted at the end: it has 5 GB."""
+    folder = tmp_path_factory.mktemp("colab") / "venv"
     with ThreadPoolExecutor(2) as pool:
         built = pool.submit(like_colab.build, tmp_path_factory.mktemp("dist"))
-        python = pool.submit(like_colab.environment, tmp_path_factory.mktemp("colab") / "venv")
-        return built.result(), python.result()
+        python = pool.submit(like_colab.environment, folder)
+        yield built.result(), python.result()
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
