@@ -1,5 +1,9 @@
 """Scaled dot-product attention as pure functions: scores, weights, output.
 
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
+
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1, equation 1.
 """
 
@@ -32,12 +36,6 @@ def scaled_dot_product_scores(
     Returns:
         ``(..., n_q, n_k)``, a row for each query and a column for each key.
 
-    Raises:
-        TypeError: an argument is no tensor, not floating-point, the dtypes differ, or ``scale`` is
-            no number.
-        ValueError: a rank below 2, an empty sequence, widths or leading axes that do not match,
-            different devices, a ``scale`` that is not finite.
-
     Source: Vaswani et al. 2017, section 3.2.1 and its footnote 4 (why ``sqrt(d_k)``).
 
     >>> scaled_dot_product_scores(torch.ones(2, 5, 4), torch.ones(2, 3, 4)).shape
@@ -68,10 +66,6 @@ def masked_softmax(
 
     Returns:
         ``(..., n_q, n_k)``; each row sums to 1, or to 0 where nothing is visible.
-
-    Raises:
-        TypeError: ``scores`` is no floating-point tensor, or ``mask`` is not boolean.
-        ValueError: a rank below 2, no key at all, or a mask that does not broadcast.
 
     Source: Vaswani et al. 2017, section 3.2.3 (masking before the softmax). The row of zeros is
     what ``torch.nn.functional.scaled_dot_product_attention`` returns for such a row.
@@ -121,12 +115,6 @@ def scaled_dot_product_attention(
     Returns:
         ``(output, weights)``: ``(..., n_q, d_v)`` and ``(..., n_q, n_k)``. The weights are those
         that were used, after dropout, so that ``output`` equals ``weights @ value``.
-
-    Raises:
-        TypeError: an argument is no tensor, not floating-point (the mask: not boolean), the dtypes
-            differ, or ``scale`` or ``dropout_p`` is no number.
-        ValueError: ranks, sizes, leading axes or devices do not match, an empty sequence, a mask
-            that does not broadcast, a ``scale`` that is not finite, a ``dropout_p`` outside ``[0, 1)``.
 
     Source: Vaswani et al. 2017, section 3.2.1, equation 1.
 

@@ -1,5 +1,9 @@
 """Cutting the width of a tensor into heads, and putting it together again.
 
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
+
 Source: Vaswani et al. 2017, section 3.2.2.
 """
 
@@ -24,10 +28,6 @@ def split_heads(
 
     Returns:
         ``(..., num_heads, n, d_k)``.
-
-    Raises:
-        TypeError: ``x`` is no tensor or ``num_heads`` no int.
-        ValueError: a rank below 2, an empty sequence, or a ``num_heads`` that does not divide.
 
     Source: Vaswani et al. 2017, section 3.2.2 (``d_k = d_model / h``).
 
@@ -54,10 +54,6 @@ def merge_heads(x: Shaped[Tensor, "*batch num_heads n d_k"]) -> Shaped[Tensor, "
 
     Returns:
         ``(..., n, num_heads * d_k)``.
-
-    Raises:
-        TypeError: ``x`` is no tensor.
-        ValueError: a rank below 3, or an empty sequence.
 
     Source: Vaswani et al. 2017, section 3.2.2.
 

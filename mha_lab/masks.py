@@ -7,6 +7,10 @@ mask        ``False``               this package, ``torch.nn.functional.scaled_d
 blocked     ``True``                ``torch.nn.MultiheadAttention``'s boolean masks
 additive    ``-inf`` (visible: 0)   masks that are added to the scores before the softmax
 =========== ======================= ==========================================================
+
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
 """
 
 import math
@@ -34,10 +38,6 @@ def causal_mask(
 
     Returns:
         ``(n_query, n_key)``, boolean, ``True`` = may attend.
-
-    Raises:
-        TypeError: a size is not an int.
-        ValueError: a size below 1.
 
     Source: Vaswani et al. 2017, section 3.2.3 (masking in the decoder).
 
@@ -108,9 +108,6 @@ def mask_from_blocked(blocked: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]
     Args:
         blocked: boolean, any shape.
 
-    Raises:
-        TypeError: not a boolean tensor.
-
     >>> mask_from_blocked(torch.tensor([False, True]))
     tensor([ True, False])
     """
@@ -124,9 +121,6 @@ def mask_to_blocked(mask: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
 
     Args:
         mask: boolean, any shape.
-
-    Raises:
-        TypeError: not a boolean tensor.
 
     >>> mask_to_blocked(torch.tensor([True, False]))
     tensor([False,  True])
@@ -144,8 +138,8 @@ def mask_from_additive(bias: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
 
     Raises:
         TypeError: not a floating-point tensor.
-        ValueError: another number than 0 and ``-inf``; a finite one such as ``-1e9`` does not hide
-            a key, and a real bias belongs into the scores.
+        ValueError: a number other than 0 and ``-inf``. A finite number such as ``-1e9`` does not hide
+            a key. Add a real bias to the scores instead.
 
     >>> mask_from_additive(torch.tensor([0.0, -math.inf]))
     tensor([ True, False])
@@ -174,9 +168,6 @@ def mask_to_additive(
     Args:
         mask: boolean, any shape.
         dtype: the floating-point dtype of the scores.
-
-    Raises:
-        TypeError: not a boolean tensor, or ``dtype`` is not a floating-point dtype.
 
     >>> mask_to_additive(torch.tensor([True, False]), torch.float32)
     tensor([0., -inf])

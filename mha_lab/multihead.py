@@ -1,5 +1,9 @@
 """Attention as modules with learned projections: one head, and many.
 
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
+
 Source: Vaswani et al. 2017, section 3.2.2.
 """
 
@@ -35,10 +39,6 @@ class SingleHeadAttention(nn.Module):
         d_v: the width of values and output; ``None`` means ``d_k``.
         bias: whether the projections add a bias.
 
-    Raises:
-        TypeError: a size is not an int.
-        ValueError: a size below 1.
-
     Source: Vaswani et al. 2017, section 3.2.1.
 
     >>> output, weights = SingleHeadAttention(d_model=4, d_k=3, d_v=2)(torch.ones(7, 5, 4))
@@ -73,11 +73,6 @@ class SingleHeadAttention(nn.Module):
 
         Returns:
             ``(output, weights)``: ``(batch, n_q, d_v)`` and ``(batch, n_q, n_k)``.
-
-        Raises:
-            TypeError: an input is no floating-point tensor, dtypes differ, the mask is not boolean.
-            ValueError: ranks, sizes, batches or devices do not match, an empty sequence, a mask
-                that does not broadcast.
         """
         context = x if context is None else context
         for name, value in (("x", x), ("context", context)):
@@ -125,11 +120,6 @@ class MultiHeadAttention(nn.Module):
 
     A ``transform`` or ``score`` that is a module is registered and trained along. The projections start as
     ``torch.nn.MultiheadAttention``'s do: ``q_proj``, ``k_proj`` and ``v_proj`` Xavier-uniform, biases 0.
-
-    Raises:
-        TypeError: a size is not an int, ``score`` or ``transform`` is not callable.
-        ValueError: a size below 1, a ``num_heads`` that does not divide, a ``dropout`` outside
-            ``[0, 1)``.
 
     Source: Vaswani et al. 2017, section 3.2.2.
 
@@ -206,11 +196,6 @@ class MultiHeadAttention(nn.Module):
             ``(output, weights)``: ``output`` as ``query`` but ``d_model`` wide; ``weights``
             ``(batch, num_heads, n_q, n_k)``, never averaged over heads, after dropout, or ``None``
             if not needed.
-
-        Raises:
-            TypeError: an input is no floating-point tensor, dtypes differ, the mask is not boolean.
-            ValueError: ranks, sizes, batches or devices do not match, an empty sequence, a mask
-                that does not broadcast, a ``score`` or ``transform`` that returns another shape.
         """
         key = query if key is None else key
         value = key if value is None else value

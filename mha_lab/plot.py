@@ -9,6 +9,10 @@ Queries are rows, keys are columns, one scale from 0 to 1 for all heads. In ever
 Each picture is made in two steps: ``..._data`` computes what is drawn, and can be tested; the
 function without ``_data`` draws it. A picture also carries its own description in words, made from
 the same numbers, for readers who cannot see it: ``show`` stores it beside the picture.
+
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
 """
 
 import base64
@@ -152,10 +156,6 @@ def attention_heatmap(
     Returns:
         The ``Axes``.
 
-    Raises:
-        TypeError: ``weights`` is no floating-point tensor, the mask is not boolean.
-        ValueError: another rank than 2, labels of another length, a mask that does not broadcast.
-
     Source: the layout of Bahdanau et al. 2015, figure 3 (there with queries as rows, too).
 
     >>> attention_heatmap(torch.eye(2), ["the", "cat"]).get_xlabel()
@@ -192,11 +192,6 @@ def head_heatmaps(
 
     Returns:
         A flat array with an ``Axes`` for each head.
-
-    Raises:
-        TypeError: as ``attention_heatmap``; ``columns`` is no int.
-        ValueError: another rank than 3, and as ``attention_heatmap``; titles or axes of another
-            length than ``heads``.
 
     Source: the layout of Vaswani et al. 2017, figures 3 to 5 (one picture a head).
 
@@ -250,10 +245,6 @@ def contribution_heatmaps(
 
     Returns:
         A flat array of ``heads + 1`` ``Axes``; the last one shows the sum, the layer's output.
-
-    Raises:
-        TypeError: ``contributions`` is no floating-point tensor.
-        ValueError: another rank than 3, labels or axes of another length.
 
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits" (attention
     heads are independent and additive).
@@ -357,10 +348,6 @@ def memory_map(
     Returns:
         Three ``Axes``: the input ``(n, d_model)``, ``split_heads`` and the bare ``view``, both
         ``(num_heads, n, d_k)`` with the heads one below the other.
-
-    Raises:
-        TypeError: a size is not an int.
-        ValueError: a size below 1, labels of another length than ``n``, another number of axes.
 
     Source: the memory layout is described in PyTorch's documentation, "Tensor Views".
 

@@ -2,6 +2,10 @@
 
 ``sinusoidal_positions`` is added to the embeddings; ``Rotary`` turns queries and keys; ``alibi_bias`` is
 added to the scores. In all of them the last query sits on the last key, as in ``causal_mask``.
+
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
 """
 
 from typing import Literal
@@ -35,10 +39,6 @@ def sinusoidal_positions(
 
     Returns:
         ``(n, d_model)``.
-
-    Raises:
-        TypeError: a size is not an int, ``base`` is no number.
-        ValueError: a size below 1, an odd ``d_model``, a ``base`` that is not above 0.
 
     Source: Vaswani et al. 2017, section 3.5.
 
@@ -77,11 +77,6 @@ def apply_rotary(
     Returns:
         as ``x``.
 
-    Raises:
-        TypeError: ``x`` is no floating-point tensor, ``positions`` no tensor of numbers.
-        ValueError: a rank below 2, an odd width, positions of another length, another device or
-            leading axes that do not broadcast, an unknown layout, a ``base`` that is not above 0.
-
     Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding",
     sections 3.2 and 3.4.2.
 
@@ -114,10 +109,6 @@ class Rotary(nn.Module):
 
     Args:
         base, layout: as in ``apply_rotary``.
-
-    Raises:
-        TypeError: an input is no floating-point tensor, or dtypes differ.
-        ValueError: an odd width, an unknown layout, a ``base`` that is not above 0.
 
     Source: Su et al. 2021, section 3.2.2.
 
@@ -161,10 +152,6 @@ def alibi_slopes(
     Returns:
         ``(num_heads,)``, between 0 and 1.
 
-    Raises:
-        TypeError: ``num_heads`` is not an int.
-        ValueError: it is below 1.
-
     Source: Press et al. 2022, "Train Short, Test Long: Attention with Linear Biases Enables Input
     Length Extrapolation", section 3; for other numbers of heads, the code that its authors published.
 
@@ -198,10 +185,6 @@ def alibi_bias(
 
     Returns:
         ``(num_heads, n_query, n_key)``, 0 at a query's own position, below 0 elsewhere.
-
-    Raises:
-        TypeError: a size is not an int.
-        ValueError: a size below 1.
 
     Source: Press et al. 2022, section 3.
 

@@ -1,6 +1,10 @@
 """Other ways to score a query against a key: what ``MultiHeadAttention(score=...)`` takes.
 
 Any callable ``(query, key) -> scores`` will do; those with parameters are modules.
+
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
 """
 
 import torch
@@ -21,10 +25,6 @@ class AdditiveScore(nn.Module):
     Args:
         d_k: the width of a head.
         hidden: the width of the network.
-
-    Raises:
-        TypeError: a size is not an int; an input is no floating-point tensor, or dtypes differ.
-        ValueError: a size below 1; an input of another width than ``d_k``.
 
     Source: Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and
     Translate", appendix A.1.2.
@@ -62,10 +62,6 @@ class RelativePositionBias(nn.Module):
     Args:
         num_heads: how many heads the scores have.
         max_distance: from which distance on all distances share one bias.
-
-    Raises:
-        TypeError: a size is not an int; an input is no floating-point tensor, or dtypes differ.
-        ValueError: a size below 1; inputs that do not have ``num_heads`` heads.
 
     Source: Shaw et al. 2018, "Self-Attention with Relative Position Representations", section 3.2
     (clipped distances); Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a
@@ -111,10 +107,6 @@ class AlibiScore(nn.Module):
 
     Args:
         num_heads: how many heads the scores have.
-
-    Raises:
-        TypeError: ``num_heads`` is not an int; an input is no floating-point tensor, or dtypes differ.
-        ValueError: ``num_heads`` is below 1; inputs that do not have ``num_heads`` heads.
 
     Source: Press et al. 2022, section 3.
 

@@ -1,5 +1,9 @@
 """What attention costs: the layer's operations and bytes as counts, and the bytes that PyTorch moves.
 
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
+
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 4, table 1 (``n² · d`` for each layer).
 """
 
@@ -57,10 +61,6 @@ def attention_flops(
     Returns:
         ``(projections, scores, weighted_sum)``, whole numbers.
 
-    Raises:
-        TypeError: a size is not an int.
-        ValueError: a size below 1.
-
     Source: Vaswani et al. 2017, section 3.2.2 (the layer) and section 4, table 1.
 
     >>> attention_flops(5, 4)
@@ -103,10 +103,6 @@ def attention_bytes(
 
     Returns:
         ``(inputs, weights)``, whole numbers.
-
-    Raises:
-        TypeError: a size is not an int, ``dtype`` is no ``torch.dtype``.
-        ValueError: a size below 1, or a ``num_heads`` that does not divide.
 
     Source: counted from the shapes in Vaswani et al. 2017, section 3.2.2.
 

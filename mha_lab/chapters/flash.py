@@ -1,5 +1,9 @@
 """Attention in one pass over blocks of keys: exact, and without ever holding all the weights.
 
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
+
 Sources: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", section 3 (the running
 maximum and sum); Rabe and Staats 2021, "Self-attention Does Not Need O(n²) Memory", section 3 (the
 running output, divided once at the end); Dao et al. 2022, "FlashAttention", section 3.1 (blocks, and a
@@ -50,12 +54,6 @@ def flash_attention(
     Returns:
         ``(..., n_q, d_v)``, in the dtype of ``query``. There are no weights to return: that is the point.
         Half-precision inputs are added up in ``float32``.
-
-    Raises:
-        TypeError: an argument is no tensor, not floating-point (the mask: not boolean), the dtypes
-            differ, or ``block`` is no int.
-        ValueError: ranks, sizes, leading axes or devices do not match, an empty sequence, a mask
-            that does not broadcast, a ``block`` below 1, a ``scale`` that is not finite.
 
     Source: Dao 2023, section 3.1.1, algorithm 1, with blocks of keys only.
 

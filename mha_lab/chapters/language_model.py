@@ -4,6 +4,10 @@ Pre-norm blocks, learned positions, one matrix for embedding and readout. The fu
 generate text with a cache of keys and values, score heads by how much they look at the token before,
 and take single heads out.
 
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
+
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3 (a
 decoder with the normalisation in front of each part).
 """
@@ -83,10 +87,6 @@ class Block(nn.Module):
         d_model: the width of a token.
         num_heads: how many heads; it divides ``d_model``.
 
-    Raises:
-        TypeError: a size is not an int.
-        ValueError: a size below 1, a ``num_heads`` that does not divide.
-
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", section 3.
 
     >>> x, weights = Block(d_model=6, num_heads=3)(torch.ones(2, 5, 6))
@@ -136,10 +136,6 @@ class Decoder(nn.Module):
         num_layers: how many blocks.
         max_length: the longest text, in tokens; there is no position after it.
 
-    Raises:
-        TypeError: a size is not an int.
-        ValueError: a size below 1, a ``num_heads`` that does not divide.
-
     Source: Radford et al. 2019, section 2.3; Press and Wolf 2017, "Using the Output Embedding to
     Improve Language Models", section 3 (tying).
 
@@ -184,11 +180,6 @@ class Decoder(nn.Module):
         Returns:
             ``(logits, weights)``: ``(batch, n, vocab_size)``, and ``(layers, batch, heads, n, n)`` or
             ``None``.
-
-        Raises:
-            TypeError: ``tokens`` are no whole numbers.
-            ValueError: another rank than 2, no token, more than ``max_length``, or a number outside
-                the vocabulary.
         """
         x, kept = self._embed(tokens, 0), []
         for block in self.blocks:
@@ -207,9 +198,6 @@ class Decoder(nn.Module):
 
         Returns:
             ``(logits, caches)``: ``(batch, n_new, vocab_size)`` and one cache for each layer.
-
-        Raises:
-            TypeError, ValueError: as ``forward``, and as ``attend_with_cache``.
 
         >>> logits, caches = Decoder(11).extend(torch.zeros(2, 3, dtype=torch.long))
         >>> len(caches), caches[0][0].shape
@@ -255,10 +243,6 @@ def sample(
     Returns:
         ``(batch,)``, whole numbers.
 
-    Raises:
-        TypeError: ``logits`` is no floating-point tensor, ``temperature`` no number.
-        ValueError: another rank than 2, a negative temperature.
-
     Source: Ackley, Hinton and Sejnowski 1985, "A Learning Algorithm for Boltzmann Machines",
     section 2.2 (temperature).
 
@@ -299,9 +283,6 @@ def generate(
     Returns:
         ``(batch, n + count)``, ``tokens`` first.
 
-    Raises:
-        TypeError, ValueError: as ``sample`` and ``Decoder``; ``count`` is no int, or below 1.
-
     >>> generate(Decoder(11), torch.zeros(2, 1, dtype=torch.long), 5).shape
     torch.Size([2, 6])
     """
@@ -328,10 +309,6 @@ def previous_token_score(weights: Float[Tensor, "*batch n n"]) -> Float[Tensor, 
 
     Returns:
         One number for each ``(...)``: for weights ``(batch, heads, n, n)``, ``(batch, heads)``.
-
-    Raises:
-        TypeError: ``weights`` is no floating-point tensor.
-        ValueError: the last two axes differ, or ``n`` is below 2.
 
     Source: Clark et al. 2019, "What Does BERT Look At? An Analysis of BERT's Attention", section 3.1.
 

@@ -3,6 +3,10 @@
 A problem is a list of records, each a name and a content, and a question that asks for some of the names,
 in an order. The answer is the contents that stand under these names, in that order. The weights of the
 attention come from the names; what is averaged comes from the contents.
+
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
 """
 
 from collections.abc import Iterator
@@ -71,10 +75,6 @@ def sample_problems(
         num_names: names are whole numbers from 0 to ``num_names - 1``.
         num_contents: contents are whole numbers from 0 to ``num_contents - 1``.
 
-    Raises:
-        TypeError: a size is not an int, ``generator`` is no ``torch.Generator``.
-        ValueError: a size below 1; more records than names or contents; more lookups than records.
-
     >>> problems = sample_problems(5, generator=torch.Generator().manual_seed(0))
     >>> problems.names.shape, problems.asked.shape, problems.answers.shape
     (torch.Size([5, 6]), torch.Size([5, 2]), torch.Size([5, 2]))
@@ -115,10 +115,6 @@ class RecallModel(nn.Module):
         num_heads: how many heads; it divides ``d_model``.
         num_lookups: how many names a question asks for.
         num_names, num_contents: as in ``sample_problems``.
-
-    Raises:
-        TypeError: a size is not an int.
-        ValueError: a size below 1, a ``num_heads`` that does not divide.
 
     Source of the layer: Vaswani et al. 2017, section 3.2.2.
 
@@ -192,10 +188,6 @@ def train(
 
     Yields:
         The loss before the step, in nats per answer.
-
-    Raises:
-        TypeError: a size is not an int, ``lr`` no number, ``generator`` no ``torch.Generator``.
-        ValueError: a size below 1, ``lr`` not above 0.
 
     Source of the optimiser: Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", algorithm 1.
 

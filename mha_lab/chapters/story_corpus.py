@@ -8,6 +8,10 @@ know these; a model that looks back can.
 The text is made here, by these rules and a seed: nothing is read or downloaded. Each choice is made at
 the word that shows it, so the probability of every letter given all letters before it is known, and
 with it the least loss that a model can reach.
+
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
 """
 
 import math
@@ -46,10 +50,6 @@ def sample(count: int, seed: int = 0) -> str:
 
     Returns:
         The text. A line break stands before each story, and behind the last.
-
-    Raises:
-        TypeError: an argument is no int.
-        ValueError: ``count`` is below 1, or ``seed`` below 0.
 
     >>> sample(1, seed=1)
     '\\nCleo has a white pen. Gita has a pink drum. who has the drum? Gita.\\n'

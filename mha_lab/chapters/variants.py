@@ -9,6 +9,10 @@ Annotated Transformer, ``SizedAttention`` in an edition of Dive into Deep Learni
 NYU's Deep Learning course, ``SequenceFirstAttention`` in labml.ai's annotated papers. The originals differ
 in masks, in what they return, in what they do with a query that may attend to nothing, and in NYU's last
 matrix, which has a bias.
+
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
 """
 
 import math
@@ -37,9 +41,6 @@ class PackedAttention(nn.Module):
         num_heads: how many heads; it divides ``d_model``.
         bias: whether the two matrices add a bias.
         dropout: the probability of dropping a weight, in training only.
-
-    Raises:
-        ValueError: a ``num_heads`` that does not divide.
 
     >>> PackedAttention(6, 3)(torch.ones(7, 5, 6)).shape
     torch.Size([7, 5, 6])
@@ -82,9 +83,6 @@ class ThreeProjections(nn.Module):
         num_heads: how many heads; it divides ``d_model``.
         bias: whether the four matrices add a bias.
 
-    Raises:
-        ValueError: a ``num_heads`` that does not divide.
-
     >>> output, weights = ThreeProjections(6, 3)(*[torch.ones(7, 5, 6)] * 3)
     >>> output.shape, weights.shape
     (torch.Size([7, 5, 6]), torch.Size([7, 3, 5, 5]))
@@ -126,9 +124,6 @@ class SizedAttention(nn.Module):
         bias: whether the four matrices add a bias.
         score: ``None`` for the scaled dot product, or a callable on heads such as
             ``AdditiveScore(num_hiddens // num_heads, hidden)``.
-
-    Raises:
-        ValueError: a ``num_heads`` that does not divide.
 
     >>> layer = SizedAttention(64, 128, 256, 256, num_heads=4)
     >>> layer(torch.ones(2, 3, 64), torch.ones(2, 5, 128), torch.ones(2, 5, 256)).shape
@@ -182,9 +177,6 @@ class BareAttention(nn.Module):
     Args:
         d_model: the width of inputs and output.
         num_heads: how many heads; it divides ``d_model``.
-
-    Raises:
-        ValueError: a ``num_heads`` that does not divide.
 
     >>> _ = BareAttention(6, 3)(*[torch.ones(7, 5, 6)] * 3, log=print)
     split    (7, 3, 5, 2)
@@ -259,9 +251,6 @@ class SequenceFirstAttention(nn.Module):
 
     ``weights`` holds those of the last call, detached, ``(n_q, n_k, batch, heads)``; ``None`` before.
 
-    Raises:
-        ValueError: a ``num_heads`` that does not divide.
-
     >>> layer = SequenceFirstAttention(6, 3)
     >>> layer(*[torch.ones(5, 7, 6)] * 3).shape, layer.weights.shape
     (torch.Size([5, 7, 6]), torch.Size([5, 5, 7, 3]))
@@ -287,11 +276,7 @@ class SequenceFirstAttention(nn.Module):
         value: Float[Tensor, "n_k batch d_model"],
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "n_q batch d_model"]:
-        """``mask`` is ``(n_q, n_k, batch)``; the first and the last axis may be 1 and stand for all.
-
-        Raises:
-            ValueError: a mask of another shape.
-        """
+        """``mask`` is ``(n_q, n_k, batch)``; the first and the last axis may be 1 and stand for all."""
         q, k, v = self.query(query), self.key(key), self.value(value)
         scores = self.get_scores(q, k)
         if mask is not None:
