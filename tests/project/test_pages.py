@@ -42,13 +42,15 @@ def test_the_limits_that_security_names_are_those_of_the_code():
     from mha_lab.grading.nbgrader import GradeApart
 
     page = " ".join(text("SECURITY.md").split())
-    assert f"after {runner.SECONDS:g} seconds of computing" in page
-    assert f"or {runner.PATIENCE * runner.SECONDS:g} by the clock" in page
-    assert f"{runner.MEMORY >> 30} GB more" in page
-    assert f"{GradeApart.cell_seconds.default_value:g} seconds a cell" in page
-    assert f"{GradeApart.seconds.default_value / 60:g} minutes in all" in page
-    assert f"{sandbox.MEMORY >> 30} GB a process" in page
-    assert f"{256} MB" in page
+    assert f"{runner.SECONDS:g} seconds of CPU time or {runner.PATIENCE * runner.SECONDS:g} seconds" in page
+    assert f"{runner.MEMORY >> 30} GB more memory" in page
+    seconds, minutes = GradeApart.cell_seconds.default_value, GradeApart.seconds.default_value / 60
+    assert f"| CPU time for a cell | {seconds:g} seconds |" in page
+    assert f"| real time for a cell | {runner.PATIENCE * seconds:g} seconds |" in page
+    assert f"| real time for a submission | {minutes:g} minutes |" in page
+    assert f"| memory of a process | {sandbox.MEMORY >> 30} GB |" in page
+    assert f"| open files of a process | {sandbox.FILES} |" in page
+    assert "`/tmp` of 256 MB" in page
     assert str(256 * 2**20) in sandbox.command("bubblewrap")
     assert "--size" in sandbox.command("bubblewrap")
     assert set(sandbox.KINDS) == {"bubblewrap", "podman", "docker", "none"}
