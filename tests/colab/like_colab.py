@@ -1,7 +1,7 @@
 """An environment like Colab's, as far as it can be made here, and a chapter run in it.
 
-What this cannot show: Colab's GPUs; its page, on which widgets are drawn by a front end of its own; `git+https`,
-in whose place the set-up cell gets a wheel that was built here; and what Colab installs tomorrow.
+What this cannot show: Colab's GPUs; its page, which draws widgets with a front end of its own; `git+https`,
+because the set-up cell gets a wheel that was built here; and what Colab installs tomorrow.
 """
 
 import json

@@ -1,0 +1,63 @@
+"""`make exercise` and `make exercise-check`, in a copy of the repository."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.notebooks.chapters import ROOT
+from tools import exercise
+
+PARTS = ("mha_lab", "tests", "tools", "notebooks", "docs")
+FILES = ("pyproject.toml", "constraints.txt", "README.md", "CITATION.cff", "Makefile")
+
+
+@pytest.mark.parametrize(
+    ("name", "chapter", "says"),
+    [
+        ("double_rows", "33", "no chapter"),
+        ("2x", "03", "cannot be a function"),
+        ("split_heads", "03", "already"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_one_sentence(name, chapter, says, capsys):
+    assert exercise.main(["new", name, chapter]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_new_exercise_is_whole_and_a_broken_one_is_told_what_to_do(tmp_path):
+    for part in PARTS:
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", ".ipynb*"))
+    for file in FILES:
+        shutil.copy(ROOT / file, tmp_path)
+
+    def run(*command):
+        environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = run("tools.exercise", "new", "double_rows", "02")
+    assert code == 0, said
+    for tries in (tmp_path / "tests" / "check" / "tries").glob("02_double_rows_?.txt"):
+        tries.write_text(tries.read_text() * 3)  # twelve are asked for
+    for command in (
+        ("tools.notebooks", "run", "02"),
+        ("tools.sync",),
+        ("tests.check.matrix", "row", "double_rows"),
+    ):
+        code, said = run(*command)
+        assert code == 0, said
+    assert run("tools.exercise", "check", "double_rows")[1].endswith("double_rows: all is right\n")
+
+    tries.write_text(tries.read_text().replace("| wrong: as it came", "| right"))
+    module = tmp_path / "mha_lab" / "exercises" / "double_rows.py"
+    module.write_text(module.read_text() + "import os\n")
+    code, said = run("tools.exercise", "check", "double_rows")
+    assert code == 1
+    assert "TO DO: change the exercise, its tries or its predicates" in said
+    assert "TO DO: run: make format" in said
