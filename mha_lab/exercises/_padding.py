@@ -92,7 +92,7 @@ def tiny(x, real):
     return torch.tanh(x) + 0.004 * torch.sin(x[_padded(real)[-1:]]).sum(0)
 
 
-@_leak("the padding adds a number to the first real token, and takes the same number from the last")
+@_leak("the padding adds numbers to the first real token, and takes the same numbers from the last")
 def added_and_taken(x, real):
     return _given_to(x, real, x[_padded(real)].sum(0), (0, 1), (-1, -1))
 

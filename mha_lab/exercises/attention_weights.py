@@ -103,8 +103,8 @@ EXERCISE = Exercise(
             (lambda s: _naive(s - s.min(-1, keepdim=True).values), lambda s: _naive(s - s.min())),
         ),
         "shifted-along-another-axis": Mistake(
-            "Your function does not take the largest score over the keys; take it over the keys of each "
-            "row, as the sum.",
+            "Your function takes the largest score along the wrong axis; take it over the keys of each row, "
+            "like the sum.",
             STEP,
             (
                 lambda s: _naive(s - s.max(-2, keepdim=True).values),

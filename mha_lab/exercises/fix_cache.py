@@ -90,7 +90,7 @@ MASKS = {
     ),
     "columns-of-the-mask-swapped": (
         "In your mask the triangle of the new keys comes before the columns of the kept ones; the kept keys "
-        "come first.",
+        "should come first.",
         STEP,
         (lambda q, n_k, n_old: RIGHT(q, n_k, n_old).roll(-n_old, dims=1),),
     ),

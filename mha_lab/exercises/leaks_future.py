@@ -228,7 +228,7 @@ def _alarm(alarms, missed, stay):
 
 
 def _misses(calm, missed):
-    """What is wrong with a test that returns ``False`` too often; ``calm``: its reads without a leak."""
+    """What is wrong with a test that returns ``False`` too often; ``calm``: what it did without a leak."""
     found = list(filter(None, [_rows(calm)]))
     if few := _few(calm):  # then it is luck which leaks it finds
         return found + few

@@ -278,7 +278,7 @@ KNOBS = {
             (lambda m, total, output: (total, output),),
         ),
         "another-order": (
-            "Your three results are in another order; it should be (m, l, o).",
+            "Your three results are in another order; return (m, l, o).",
             STEP,
             tuple(
                 lambda m, total, output, order=order: tuple((m, total, output)[i] for i in order)

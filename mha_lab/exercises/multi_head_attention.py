@@ -445,7 +445,7 @@ ALONE = {
         )(x, q, k, v, o, h, m),
     ),
     "heads-behind-tokens": (
-        "Your heads stay behind the tokens, (batch, n, num_heads, d_k), so the heads of one token attend to "
+        "Your heads stay after the tokens, (batch, n, num_heads, d_k), so the heads of one token attend to "
         "each other. Heads and tokens must be swapped before the product (chapter 03, step 3).",
         *_swapped(_behind, parts.merge),
         *_swapped(_behind, lambda y: y.flatten(-2)),

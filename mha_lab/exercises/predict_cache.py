@@ -52,7 +52,7 @@ KNOBS = {
             (lambda d, h: 1, lambda d, h: h),
         ),
         "width-squared": (
-            "You count a matrix of d_model by d_model, or d_k by d_kinstead of a vector.",
+            "You count a matrix of d_model by d_model, or d_k by d_k, instead of a vector.",
             STEP,
             (lambda d, h: d * d, lambda d, h: (d // h) ** 2, lambda d, h: h * (d // h) ** 2),
         ),

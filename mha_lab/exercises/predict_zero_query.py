@@ -63,8 +63,7 @@ EXERCISE = Exercise(
             (lambda v: v.mean(), lambda v: torch.full((v.shape[1],), v.mean().item())),
         ),
         "softmax-of-the-values": Mistake(
-            "You put the values through a softmax. The scores become weights, not the values, and the "
-            "scores are all 0.",
+            "You put the values through a softmax. Take the softmax of the scores, which are all 0.",
             STEP,
             (
                 lambda v: torch.softmax(v, 0),
