@@ -28,7 +28,7 @@ class Rng:
         self._numbers = torch.Generator().manual_seed(seed)
 
     def primes(self, count: int, *, at_least: int = 2) -> list[int]:
-        """Sizes that differ from each other, so that no axis can be taken for another."""
+        """Sizes that differ from each other, so that no axis can be mistaken for another."""
         return self._sizes.sample([p for p in PRIMES if p >= at_least], count)
 
     def below(self, limit: int) -> int:
@@ -51,17 +51,17 @@ class Rng:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A misconception: what an answer that has it does, where that is explained, how it computes.
+    """A misconception: what it does to an answer, where that is explained, and how such an answer computes.
 
     ``variants`` are functions with the exercise's arguments. They return, or raise, what an answer
     with this misconception does. ``says`` must be true of each of them: it is shown only for an answer that
-    gives the same as one of them on every problem.
+    gives the same results as one of them on every problem.
     """
 
     says: str
     section: str
     variants: Sequence[Answer]
-    of: tuple[str, ...] = ()  # the two mistakes that this one is made of
+    of: tuple[str, ...] = ()  # the two mistakes that this one combines
 
 
 Choice = tuple[str, str, Sequence[Any]]  # what is said, where it is explained, the wrong pieces
@@ -73,10 +73,10 @@ def deviations(
     *,
     pairs: bool = True,
 ) -> dict[str, Mistake]:
-    """Mistakes of a function that is put together from pieces: each wrong piece, and each two of them.
+    """Mistakes of a function that is put together from pieces: each wrong piece, and each pair of them.
 
-    ``build(**pieces)`` makes an answer, or a tuple of those that write the same in other ways; ``knobs`` has,
-    for each piece's name, the wrong ones by the name of the mistake.
+    ``build(**pieces)`` makes an answer, or a tuple of answers that do the same in different ways. ``knobs``
+    has, for the name of each piece, the wrong versions of it by the name of the mistake.
     """
 
     def built(*pieces: Mapping[str, Any]) -> tuple[Answer, ...]:
@@ -109,13 +109,13 @@ class Exercise:
         mistakes: by their names.
         same_as: the finished functions of ``mha_lab`` that this exercise builds; an answer may call neither
             them nor the solution.
-        results: what the results are called, where there are several: ``("output", "weights")``.
-        call: how an answer is tried; gets the answer and the arguments.
+        results: the names of the results, if there are several: ``("output", "weights")``.
+        call: calls an answer; gets the answer and the arguments.
         accepts: for answers that are not unique: ``None`` if the result is right, else the name of a mistake
-            and what was seen. Gets the result, as ``plain`` makes it, and the arguments.
+            and what was seen. Gets the result, as ``plain`` converts it, and the arguments.
         explains: gets all problems and all results; the name of a mistake and a cause that fit them
             together, or ``None``.
-        bug: for a function to fix, the stub as it stands in the chapter; that very code is no attempt.
+        bug: for a function to fix, the stub as it is in the chapter; the unchanged stub is not an attempt.
     """
 
     answer: Answer
@@ -133,7 +133,7 @@ class Exercise:
 
     @property
     def name(self) -> str:
-        """What ``check`` finds it by."""
+        """The name by which ``check`` finds it."""
         return self.answer.__name__
 
     @property

@@ -1,4 +1,4 @@
-"""Attentions of which it is known who depends on whom, and a record of how a test called them."""
+"""Attentions with known dependencies of outputs on inputs, and a record of how a test called them."""
 
 import math
 from collections import Counter
@@ -24,8 +24,8 @@ LEAKS = (  # kind, what it does, a pair of tokens or None for all pairs, what el
 def future(rng):
     """23 attentions with their ``n`` and ``d_model``, in random order; 20 of them leak.
 
-    They do so for half of all inputs only: it hangs on the first token, in nobody's future. They come in
-    pairs, of which one leaks where the other does not. So a test with one input passes them all with a
+    They leak for only half of all inputs: it depends on the first token, which is in no token's future. They
+    come in pairs, of which one leaks if the other does not. So a test with one input passes them all with a
     probability of 2 to the power of -20, or never, if the input is always the same.
     """
     found = [(attention, 5, 3) for attention in _clean(5, 3)]
@@ -43,7 +43,7 @@ def future(rng):
 
 
 def _pair(rng, pairs, d_model, special):
-    """Two attentions; an output is its own input and, for half of all ``x`` each, what ``pairs`` lets in."""
+    """Two attentions: an output is its own input and, for its half of all ``x``, what ``pairs`` lets in."""
     without, direction = torch.eye(len(pairs)), 1000 * rng.normal(d_model)
     with_it, wider = without + pairs, rng.normal(d_model, d_model + 1).abs() + 0.5
     last, numbers = (torch.arange(d_model) == d_model - 1).float(), direction.tolist()
@@ -61,7 +61,7 @@ def _pair(rng, pairs, d_model, special):
 
 
 def _chosen(x, direction, numbers, one, other):
-    """The one for half of all first rows of ``x``, else the other; ``numbers``: ``direction`` as a list."""
+    """``one`` for half of all first rows of ``x``, else ``other``; ``numbers`` is ``direction`` as a list."""
     bare = torch.func.debug_unwrap(x)
     if bare.ndim > 2:  # inside vmap, where no branch can be taken
         return torch.where(torch.sin(x.detach()[0] @ _of_type(direction, x)) > 0, one, other)
@@ -78,7 +78,7 @@ def _clean(n, d_model):
     def causal(x):
         _expect(x, n, d_model)
         hidden, x = torch.ones(len(x), len(x), dtype=torch.bool).triu(1), x.clone()
-        # A copy: products may round differently where the memory begins elsewhere.
+        # A copy: products may round differently if the memory begins elsewhere.
         return torch.softmax((x @ x.mT).masked_fill(hidden, -torch.inf), -1) @ x
 
     def past(x):
@@ -99,14 +99,14 @@ def _clean(n, d_model):
 
 
 def _expect(x, n, d_model):
-    """Fewer tokens are no mistake: a test may compare with a shorter sentence."""
+    """Fewer tokens are not a mistake: a test may compare with a shorter sentence."""
     if not isinstance(x, torch.Tensor) or x.ndim != 2 or len(x) > n or x.shape[1] != d_model:
         got = tuple(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
         raise ValueError(f"attention: expected x of shape (n, d_model) = ({n}, {d_model}), got {got}")
 
 
 def _named(kind, does, attention, *, leaks=True):
-    """With what the judge knows of it; the copy that an answer gets has none of that."""
+    """Adds what the judge knows about it; the copy that an answer gets has none of this."""
     attention.__name__, attention.kind, attention.does, attention.leaks = kind, kind, does, leaks
     return attention
 
@@ -114,8 +114,8 @@ def _named(kind, does, attention, *, leaks=True):
 class Watched:
     """An attention that remembers what a test called it with.
 
-    ``inputs`` counts those that are no changed version of one before, ``changed`` for each row the inputs in
-    which it was changed.
+    ``inputs`` counts the inputs that are not a changed version of an earlier one; ``changed`` counts, for
+    each row, the inputs in which it was changed.
     """
 
     def __init__(self, attention):
@@ -128,7 +128,7 @@ class Watched:
             self.plain &= bare is x and not x.requires_grad
             for rows in bare.reshape(-1, *x.shape[-2:]).tolist():
                 self._remember(rows)
-        except Exception:  # no tensor, or one that cannot be looked into
+        except Exception:  # not a tensor, or one whose numbers cannot be read
             self.readable = False
         return self.attention(x)
 
@@ -146,7 +146,7 @@ class Watched:
     def manner(self):
         """What is odd about the calls: ``each call twice``, ``no row changed``, ``changes stay``, or nothing.
 
-        Only of plain calls: derivatives may well be taken twice at one input.
+        Only for plain calls: a derivative may be taken twice at the same input.
         """
         if not self.plain or len(self.calls) < 2:
             return ""

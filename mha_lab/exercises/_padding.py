@@ -1,9 +1,9 @@
-"""Attentions that see the padding, and that do not, for the exercise ``sees_padding`` of chapter 06.
+"""Attentions that see the padding, and others that do not, for the exercise ``sees_padding`` of chapter 06.
 
-Each has ``sees``, the right answer, and ``says``, what it does. Of those without a leak, ``follows`` means
-that
-outputs of padded tokens change with the padding, ``spreads`` that a NaN in the padding reaches real tokens:
-0 * NaN is NaN. All of them give real tokens the same numbers, to the last bit, wherever ``x`` lies in memory.
+Each has ``sees``, the right answer, and ``says``, what it does. For those without a leak, ``follows`` means
+that outputs of padded tokens change with the padding, and ``spreads`` that a NaN in the padding reaches real
+tokens: 0 * NaN is NaN. All of them give real tokens the same numbers, to the last bit, wherever ``x`` lies in
+memory.
 """
 
 import dis
@@ -48,7 +48,7 @@ def _real(real):
 
 @_clean("it hides the scores of padded keys", follows=True, spreads=True)
 def hides_keys(x, real):
-    x = torch.clone(x)  # products may round differently where the memory begins elsewhere
+    x = torch.clone(x)  # products may round differently if the memory begins elsewhere
     return torch.softmax((x @ x.mT).masked_fill(~real, -torch.inf), -1) @ x
 
 
@@ -92,7 +92,7 @@ def tiny(x, real):
     return torch.tanh(x) + 0.004 * torch.sin(x[_padded(real)[-1:]]).sum(0)
 
 
-@_leak("what the padding adds to the first real token, it takes from the last")
+@_leak("the padding adds numbers to the first real token, and takes the same numbers from the last")
 def added_and_taken(x, real):
     return _given_to(x, real, x[_padded(real)].sum(0), (0, 1), (-1, -1))
 
@@ -105,7 +105,7 @@ def _given_to(x, real, what, *shares):
 
 
 def half(one: tuple[int, int], other: tuple[int, int], turned: bool) -> Callable:
-    """It sees the padding where one number of the real tokens is larger than another: for half of all inputs.
+    """It sees the padding if one number of the real tokens is larger than another: for half of all inputs.
 
     ``one`` and ``other`` are ``(real token, column)``; with ``turned``, it sees it for the other half.
     """
@@ -125,7 +125,7 @@ def half(one: tuple[int, int], other: tuple[int, int], turned: bool) -> Callable
 
 
 class Record:
-    """What an answer gives to an attention: every call is written down."""
+    """A record of what an answer gives to an attention in each call."""
 
     FIELDS = ("calls", "inputs", "shared", "places", "columns", "rows", "gradient", "infinite", "shorter")
     FIELDS += "remasked", "one_round"
@@ -135,7 +135,7 @@ class Record:
         self.gradient = self.infinite = self.shorter = self.remasked = False
 
     def keep(self, x, real):
-        """Write a call down."""
+        """Record a call."""
         self.calls += 1
         self.gradient |= x.requires_grad
         if len(x) != len(self.real):
@@ -144,7 +144,7 @@ class Record:
         self.remasked |= not torch.equal(real, self.real)
         try:
             numbers = x.detach().numpy().copy()
-        except RuntimeError:  # inside a transform of torch.func, where there are none
+        except RuntimeError:  # inside a transform of torch.func, where no numbers can be read
             self.unread += 1
             return
         self.infinite |= not np.isfinite(numbers).all()
@@ -152,7 +152,7 @@ class Record:
         self.groups.setdefault(numbers[self.real.numpy()].tobytes(), []).append(numbers)
 
     def inputs(self):
-        """How many different inputs: those with the same real tokens are one."""
+        """The number of different inputs; those with the same real tokens count as one."""
         return len(self.groups) + self.unread
 
     def numbers(self, answer):

@@ -17,7 +17,7 @@ def bare_view(x: Tensor, heads: int) -> Tensor:
 
 
 def interleaved(x: Tensor, heads: int) -> Tensor:
-    """Wrong: columns dealt out to the heads in turn."""
+    """Wrong: columns given to the heads in turn."""
     return x.unflatten(-1, (-1, heads)).movedim(-1, -3)
 
 

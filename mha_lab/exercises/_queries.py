@@ -1,4 +1,4 @@
-"""Chapter 02: keys at right angles, and what can be seen of a query that is to prefer one or two of them.
+"""Chapter 02: keys at right angles, and what is seen of a query that should prefer one or two of them.
 
 Such a query may have any length above some bound, so it is judged by the weights that it reaches, and
 explained by how much of each key is in it.
@@ -26,14 +26,14 @@ def at_right_angles(rng, n_k, d_k, length=1.0, *, equal=False):
 
 
 def all_keys(rng):
-    """Short and long, wide, of equal lengths too; three keys in five of them, so that laws can be told."""
+    """Short, long, wide and equally long keys; five sets have three keys, so that a law can be recognised."""
     yield torch.tensor([[0.1, 0.2, 0.2, 0.4], [0.6, -0.3, 1.2, -0.6], [0.8, 0.4, -0.4, -0.2]])
     yield at_right_angles(rng, 3, 5, 0.03)
     yield at_right_angles(rng, 3, 7, 0.4, equal=True)
     yield at_right_angles(rng, 3, 11, 2.0)
     yield at_right_angles(rng, 3, 600, 8.0)
     yield at_right_angles(rng, 11, 11, 40.0)
-    yield at_right_angles(rng, 16, 2048, 0.0105, equal=True)  # all that the text allows at once
+    yield at_right_angles(rng, 16, 2048, 0.0105, equal=True)  # everything that the text allows, at once
 
 
 # One query
@@ -71,22 +71,22 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def share(weight: float) -> str:
-    """A weight in words, exact where it is near to what is asked for."""
+    """A weight in words, with more digits near the weight that is asked for."""
     if weight < 5e-4:
         return "less than 0.001"
     return f"{weight:.4f}" if 0.985 < weight < 0.9999 else f"{weight:.3f}"
 
 
 def unprinted(keys: torch.Tensor, chosen: list[int]) -> str:
-    """What cannot be seen in the report, where the keys are too many to be printed."""
+    """What the report does not show if there are too many keys to print."""
     if keys.numel() <= 24:
         return ""
     lengths = " and ".join(f"{length:.3g}" for length in keys[chosen].norm(dim=1).tolist())
     verb = "keys are" if len(chosen) > 1 else "key is"
-    return f" Here d_k is {keys.shape[1]}, and the asked {verb} {lengths} long."
+    return f" Here d_k is {keys.shape[1]}, and the chosen {verb} {lengths} long."
 
 
-# All queries together: what is in them, and by which law
+# All queries together: which keys are in them, and by which law
 
 
 def explain(problems: list[tuple], results: list[Any]) -> tuple[str, str] | None:
@@ -97,10 +97,10 @@ def explain(problems: list[tuple], results: list[Any]) -> tuple[str, str] | None
         return None
     arrays = [array.astype(float) for array in arrays]
     if all(_places(array) == set(chosen) for array, (_, chosen) in zip(arrays, problems, strict=True)):
-        says = "Your query is 0 everywhere except at the asked indices, as if these counted columns."
+        says = "Your query is 0 everywhere except at the given indices, as if they counted columns."
         return (
             "places-in-place-of-keys",
-            f"{says} That fits only where key j lies along axis j, as in torch.eye(3).",
+            f"{says} That is right only if key j lies along axis j, as in torch.eye(3).",
         )
     if any(len(array) != keys.shape[1] for array, (keys, _) in zip(arrays, problems, strict=True)):
         return None
@@ -113,7 +113,7 @@ def explain(problems: list[tuple], results: list[Any]) -> tuple[str, str] | None
 
 
 class _Case:
-    """One query: ``amounts`` of each key in it, the asked ones first in ``own``; lengths of keys likewise."""
+    """One query; ``amounts`` of each key in it; ``own`` and ``long``: amounts and lengths of chosen keys."""
 
     def __init__(self, query: np.ndarray, keys: np.ndarray, chosen: list[int]) -> None:
         self.query, self.keys, self.chosen = query, keys, chosen
@@ -151,7 +151,7 @@ def _parallel(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _others(cases: list[_Case]) -> tuple[str, str] | None:
-    """Other keys are in the queries, or not all that are asked for."""
+    """Other keys are in the queries, or a chosen one is missing."""
     if not all(case.only_keys for case in cases) or all(case.inside == set(case.chosen) for case in cases):
         return None
     if all(np.ptp(case.amounts) < 1e-3 * abs(case.amounts).max() for case in cases):
@@ -162,16 +162,19 @@ def _others(cases: list[_Case]) -> tuple[str, str] | None:
                 return "one-key-only", f"Only key `{name}` is in your query."
     elif all(len(case.inside) == 1 for case in cases):
         if len(set.union(*(case.inside for case in cases))) == 1:
-            return "one-key-always", "Your query is along the same key on every problem: `index` is not used."
+            return (
+                "one-key-always",
+                "Your query points along the same key on every problem: `index` is not used.",
+            )
         for name, which, says in (
             ("last-key-always", lambda n, i: n - 1, "the last key on every problem: `index` is not used"),
             ("key-before", lambda n, i: (i - 1) % n, "key `index - 1`: keys are counted from 0"),
             ("key-after", lambda n, i: (i + 1) % n, "key `index + 1`: keys are counted from 0"),
         ):
             if all(case.inside == {which(case.n_k, *case.chosen)} for case in cases):
-                return name, f"Your query is along {says}."
+                return name, f"Your query points along {says}."
     if all(case.inside - set(case.chosen) for case in cases if case.n_k > len(case.chosen)):
-        return "other-keys-in-it", "Your query holds keys that are not asked for."
+        return "other-keys-in-it", "Your query contains keys that are not asked for."
     return None
 
 
@@ -181,7 +184,7 @@ def _signs(cases: list[_Case]) -> tuple[str, str] | None:
     if all((case.own < 0).all() for case in cases):
         return "opposite", "Your query points away from what is asked for: its factor is negative."
     if all((case.own < 0).any() for case in cases):
-        return "difference", "Your query holds a difference of the two keys; both are to be added."
+        return "difference", "Your query contains a difference of the two keys; add them instead."
     return None
 
 
@@ -202,7 +205,8 @@ OTHER = {
 }
 EQUAL = (
     "equal-and-not-made-large",
-    "The two dot products are equal, and grow with the lengths of both keys: those of short keys are small.",
+    "The two dot products are equal, but they grow with the lengths of both keys: for short keys they are "
+    "small.",
 )
 UNDO = "To undo attention's division by sqrt(d_k), multiply by it."
 WIDTH = {
@@ -213,11 +217,11 @@ WIDTH = {
 RATIO = {
     0: (
         "equal-amounts",
-        "Both keys are in your query in equal amounts: the longer one has a larger dot product.",
+        "Both keys are in your query in equal amounts, so the longer one has the larger dot product.",
     ),
     -1: OWN[-1],
 }
-SHORT = ("too-short", "The direction of your query is right, and it is too short for some keys.")
+SHORT = ("too-short", "The direction of your query is right, but it is too short for some keys.")
 SMALL = {
     True: (
         "ignores-the-number-of-keys",
@@ -232,7 +236,7 @@ SMALL = {
 
 
 def _lengths(cases: list[_Case]) -> tuple[str, str] | None:
-    """From the laws by which the lengths of the keys and d_k are in the queries."""
+    """From the laws by which the queries depend on d_k and on the lengths of the keys."""
     if not all(case.only_keys and (case.own > 0).all() for case in cases):
         return None
     two = len(cases[0].chosen) == 2
@@ -240,7 +244,7 @@ def _lengths(cases: list[_Case]) -> tuple[str, str] | None:
     plain = {1: "the sum of the two keys", 0.5: "the mean of the two keys"} if two else {1: "the key itself"}
     for amount, what in plain.items():
         if np.allclose(own, amount, rtol=1e-3):
-            return "keys-as-they-are", f"Your query is {what}, and not made longer. {SCORE}"
+            return "keys-as-they-are", f"Your query is {what}. It is not made longer. {SCORE}"
     alike = [case for case in cases if case.n_k == 3]  # a law may have another constant for other n_k
     found = []
     ratios = two and law([c.own[0] / c.own[1] for c in alike], [c.long[0] / c.long[1] for c in alike])
@@ -275,7 +279,7 @@ def _lengths(cases: list[_Case]) -> tuple[str, str] | None:
 
 
 def _exponents(cases: list[_Case]) -> tuple[float, float, float] | None:
-    """Of a key's own length, of the other key's length and of d_k, in the amount of a key."""
+    """The exponents of a key's own length, the other key's length and d_k, in the amount of a key."""
     if len(cases[0].chosen) == 1:
         found = law([c.own[0] for c in cases], [c.long[0] for c in cases], [c.d_k for c in cases])
         return found and (found[0], 0, found[1])
@@ -284,7 +288,7 @@ def _exponents(cases: list[_Case]) -> tuple[float, float, float] | None:
 
 
 def law(values: Sequence[float], *sizes: Sequence[float]) -> tuple[float, ...] | None:
-    """The exponents in ``values = constant * sizes[0]**a * sizes[1]**b ...``, if they keep such a law."""
+    """The exponents in ``values = constant * sizes[0]**a * sizes[1]**b ...``, if they follow such a law."""
     logs, columns = np.log(values), np.stack([np.log(size) for size in sizes], 1)
     found = np.linalg.lstsq(np.column_stack([columns, np.ones(len(logs))]), logs, rcond=None)[0]
     exponents = np.round(2 * found[:-1]) / 2
@@ -292,7 +296,7 @@ def law(values: Sequence[float], *sizes: Sequence[float]) -> tuple[float, ...] |
 
 
 ROWLESS = Mistake(
-    "The query is a single vector, (d_k,). Attention wants a row for each query: `query[None]`.",
+    "The query is a single vector, (d_k,). Attention expects a row for each query: `query[None]`.",
     "1 One query, one key",
     (
         lambda keys, *chosen: mha_lab.scaled_dot_product_attention(keys[0], keys, keys),

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-TOLERANCE = 1e-4  # of single precision after some sums; whole numbers must be exact
+TOLERANCE = 1e-4  # for single precision after some sums; whole numbers must be exact
 HALF = 2e-2
 MAX_SHOWN = 24  # numbers of one tensor that are printed
 MAX_BYTES = 32 * 2**20  # of one result
@@ -18,7 +18,7 @@ MAX_RESULTS = 8
 
 @dataclass(frozen=True)
 class Plain:
-    """An array's content and dtype, or in words what cannot stand for a tensor."""
+    """An array's content and dtype, or, in words, a value that cannot be read as a tensor."""
 
     dtype: str
     array: np.ndarray | None = None
@@ -35,7 +35,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Tensor):
         try:
             return _plain_tensor(value)
-        except Exception:  # nowhere, sparse, nested, or of a class that refuses
+        except Exception:  # on the meta device, sparse, nested, or of a class that refuses
             return Plain("a tensor of an unusual kind")
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and fits(value.shape, value.dtype):
         return Plain(str(value.dtype), value.copy())
@@ -47,7 +47,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def _plain_tensor(value: Tensor) -> Plain:
-    """Its dtype, shape and numbers, whatever a subclass says of them."""
+    """Its dtype, shape and numbers, whatever a subclass says about them."""
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         whole = Tensor.detach(value).as_subclass(Tensor).cpu()
         name = str(whole.dtype).removeprefix("torch.")
@@ -59,7 +59,7 @@ def _plain_tensor(value: Tensor) -> Plain:
 
 
 def fits(shape: Sequence[int], dtype: Any) -> bool:
-    """Also along an axis of an array without numbers: ``(10**9, 0)`` is large."""
+    """Arrays without numbers may be too large, too: ``(10**9, 0)`` is."""
     return math.prod(max(1, size) for size in shape) * np.dtype(dtype).itemsize <= MAX_BYTES
 
 
@@ -75,7 +75,7 @@ def _plain_list(value: Any) -> Plain:
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """Numbers as one array; ``None`` for what cannot stand for a tensor."""
+    """Numbers as one array; ``None`` for a value that cannot be read as a tensor."""
     if isinstance(value, Plain):
         return value.array if value.array is not None and value.array.dtype.kind in "biuf" else None
     if isinstance(value, bool | int | float):
@@ -91,10 +91,10 @@ def as_array(value: Any) -> np.ndarray | None:
 
 
 def parts(expected: Any, got: Any) -> list[tuple[Any, Any]] | None:
-    """Expected and got result by result, where several are asked for; ``None`` if their number differs."""
+    """The pairs of an expected and a returned result; ``None`` if their numbers differ."""
     if not isinstance(expected, tuple):
         return [(expected, got)]
-    if isinstance(got, Plain) and got.array is not None and got.array.ndim:  # one tensor for some numbers
+    if isinstance(got, Plain) and got.array is not None and got.array.ndim:  # one tensor for several numbers
         if len(got.array) != len(expected):
             return None
         got = tuple(got.array)
@@ -105,7 +105,7 @@ def parts(expected: Any, got: Any) -> list[tuple[Any, Any]] | None:
 
 
 def same(expected: Any, got: Any, tolerance: float = TOLERANCE) -> bool:
-    """Equal shapes and values, up to rounding; NaN equals NaN, and ``True`` is no number."""
+    """Equal shapes and values, up to rounding; NaN equals NaN, and ``True`` is not a number."""
     pairs = parts(expected, got)
     return pairs is not None and all(_same(one, other, tolerance) for one, other in pairs)
 
@@ -122,7 +122,7 @@ def _same(expected: Any, got: Any, tolerance: float) -> bool:
 
 
 def close(one: np.ndarray, other: np.ndarray, tolerance: float = TOLERANCE) -> bool:
-    """Equal values up to rounding; where whole numbers are expected, the whole number."""
+    """Equal values up to rounding; expected whole numbers must be exact."""
     if one.dtype.kind in "biu":
         return bool(np.allclose(other.astype(float), one.astype(float), atol=0, rtol=1e-6))
     one, other = one.astype(np.float64), other.astype(np.float64)
@@ -136,7 +136,7 @@ def apart(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def shape(value: Any) -> tuple[int, ...] | None:
-    """The shape, where the value can stand for a tensor."""
+    """The shape, if the value can be read as a tensor."""
     array = as_array(value)
     return None if array is None else array.shape
 
@@ -165,5 +165,5 @@ def _number(array: np.ndarray) -> str:
 
 
 def sizes(arguments: tuple) -> list[int]:
-    """How many numbers each tensor of a problem holds."""
+    """The number of entries in each tensor of a problem."""
     return [argument.numel() for argument in arguments if hasattr(argument, "numel")]

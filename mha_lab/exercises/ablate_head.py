@@ -18,7 +18,7 @@ def ablate_head(heads, w_o, head):
 
 def _problems(rng):
     """The last are as wide as in a real layer: a multiple of the number of heads. ``n`` and ``d_v`` are not
-    1: there a merge is a view, and writing to it changes ``heads``."""
+    1: a merge would then be a view, and writing to it would change ``heads``."""
     yield (
         torch.tensor([[[[1.0, 2.0], [3.0, -1.0], [0.5, 4.0]], [[4.0, -3.0], [2.0, 5.0], [-2.0, 1.0]]]]),
         torch.tensor([[2.0, 1.0, -1.0], [-1.0, 4.0, 3.0], [3.0, 2.0, 6.0], [1.0, -5.0, 2.0]]),
@@ -52,7 +52,7 @@ def _problems(rng):
 
 
 def _put(value, *where):
-    """``x[where] = value`` on a copy, where ``head`` stands in each function of ``where``."""
+    """``x[where] = value`` on a copy; a function in ``where`` is called with ``head``."""
 
     def removed(x, w, head):
         x = x.clone()
@@ -67,7 +67,7 @@ _zero = _put(lambda x, h: 0, ALL, lambda h: h)
 
 
 def _kept(condition):
-    """Some heads are kept: ``condition`` of their numbers, ``head`` and how many there are."""
+    """Keeps the heads that ``condition`` chooses by their numbers, ``head`` and how many there are."""
 
     def removed(x, w, head):
         h = torch.arange(x.shape[1])
@@ -77,7 +77,7 @@ def _kept(condition):
 
 
 def _rows(chosen):
-    """Rows of ``w_o``, or columns, are set to 0, and no head is."""
+    """Sets rows or columns of ``w_o`` to 0, and no head."""
 
     def removed(x, w, head):
         w = w.clone()
@@ -132,7 +132,7 @@ def _whole(x, w):
 STEP = "7 Silence a head"
 REMOVED = {
     "nothing-removed": (
-        "Nothing is left out in your function: this head writes too.",
+        "Your function leaves nothing out: this head writes too.",
         (lambda x, w, h: (x, w),),
     ),
     "only-this-head": (
@@ -147,8 +147,8 @@ REMOVED = {
         ),
     ),
     "sample-removed": (
-        "You leave out a sample of the batch, with all its heads: axis 0 of heads counts the samples, axis 1 "
-        "the heads.",
+        "You leave out a sample of the batch, with all its heads: axis 0 of heads counts the samples, axis "
+        "1 the heads.",
         (_put(lambda x, h: 0, lambda h: h),),
     ),
     "column-removed": (
@@ -156,11 +156,11 @@ REMOVED = {
         (_put(lambda x, h: 0, ..., lambda h: h),),
     ),
     "heads-behind-removed-too": (
-        "The heads behind this one are missing too in your function. Does a loop end at this head?",
+        "In your function the heads after this one are missing too. Does a loop end at this head?",
         (_kept(lambda h, head, n: h < head),),
     ),
     "heads-before-removed-too": (
-        "The heads before this one are missing too in your function.",
+        "In your function the heads before this one are missing too.",
         (_kept(lambda h, head, n: h > head),),
     ),
     "head-before-removed": (
@@ -180,8 +180,8 @@ REMOVED = {
         (_kept(lambda h, head, n: h != n - 1),),
     ),
     "one-other-head-only": (
-        "Your output holds one of the other heads only. Does a loop return in its first round, or does each "
-        "round overwrite the one before?",
+        "Your output contains only one of the other heads. Does a loop return in its first round, or does "
+        "each round overwrite the one before?",
         (
             _kept(lambda h, head, n: h == int(head == 0)),
             _kept(lambda h, head, n: h == n - 1 - int(head == n - 1)),
@@ -206,13 +206,11 @@ REMOVED = {
         (_rows(lambda x, w, h: h), _rows(lambda x, w, h: h * x.shape[3])),
     ),
     "rows-of-all-heads": (
-        "You leave out every num_heads-th row of w_o, some from each head: the d_v rows of one head stand "
-        "together.",
+        "You leave out every num_heads-th row of w_o, some from each head: a head has d_v neighbouring rows.",
         (_rows(lambda x, w, h: slice(h, None, x.shape[1])),),
     ),
     "rows-of-another-width": (
-        "The rows of w_o that you leave out are counted in pieces of another size than d_v, the last axis of "
-        "heads.",
+        "The rows of w_o that you leave out are a slice whose size is not d_v, the last axis of heads.",
         (
             _rows(lambda x, w, h: _slices(x, w.shape[1] // x.shape[1], h)),
             _rows(lambda x, w, h: _slices(x, x.shape[2], h)),
@@ -221,7 +219,7 @@ REMOVED = {
     ),
     "columns-of-w_o": (
         "You set columns of w_o to 0, and with them columns of the output, to which all heads write. In w_o "
-        "a head has rows.",
+        "a head owns rows.",
         (
             _rows(lambda x, w, h: (ALL, _slices(x, x.shape[3], h))),
             _rows(lambda x, w, h: (ALL, _slices(x, w.shape[1] // x.shape[1], h))),
@@ -234,28 +232,28 @@ REMOVED = {
 MIXED = {
     "merge-without-transpose": (
         "Your heads are merged without swapping tokens and heads first, so the numbers of several tokens "
-        "stand in one row (chapter 03, step 4).",
+        "are in one row (chapter 03, step 4).",
         (_remove_then_mix, lambda remove, x, w, h: remove(_mix(x), w, h)),
     ),
 }
 ROWS = {
     "heads-take-turns": (
-        "Your rows of w_o are dealt out to the heads one by one. The first d_v rows belong to head 0, the "
-        "next d_v to head 1, and so on.",
+        "Your function gives the rows of w_o to the heads one by one. The first d_v rows belong to head 0, "
+        "the next d_v to head 1, and so on.",
         (lambda x, w, head: w.unflatten(0, (-1, x.shape[1])).transpose(0, 1),),
     ),
     "overlapping-slices": (
-        "Head h meets the rows h to h + d_v of w_o in your function, so that heads share rows; its own rows "
-        "begin at h * d_v.",
+        "In your function head h is multiplied by the rows h to h + d_v of w_o, so heads share rows; its "
+        "own rows begin at h * d_v.",
         (lambda x, w, head: torch.stack([w[h : h + x.shape[3]] for h in range(x.shape[1])]),),
     ),
     "first-rows-for-all": (
-        "All heads meet the first d_v rows of w_o in your function; each head has rows of its own.",
+        "In your function all heads are multiplied by the first d_v rows of w_o; each head has its own rows.",
         (lambda x, w, head: w[: x.shape[3]],),
     ),
     "rows-of-this-head-for-all": (
-        "In your function the other heads meet the rows of w_o that belong to this head. Does the loop use "
-        "`head` in place of its own index?",
+        "In your function the other heads are multiplied by the rows of w_o that belong to this head. Does "
+        "the loop use `head` instead of its own index?",
         (lambda x, w, head: _own(x, w, head)[head],),
     ),
 }
@@ -266,8 +264,8 @@ GATHERED = {
         (lambda written, h: written.mean(1), lambda written, h: written.sum(1) / (written.shape[1] - 1)),
     ),
     "rescaled": (
-        "Your function makes up for the missing head: the others write more than before, "
-        "num_heads / (num_heads - 1) times.",
+        "Your function compensates for the missing head: it multiplies what the others write by num_heads / "
+        "(num_heads - 1).",
         (lambda written, h: written.sum(1) * written.shape[1] / (written.shape[1] - 1),),
     ),
     "not-summed-over-heads": (
@@ -282,7 +280,7 @@ KNOBS = {
 
 
 def _explains(problems, results):
-    """How often each head counts in the outputs, where they are such a sum."""
+    """How often each head counts in the outputs, if they are such a sum."""
     told = None
     for (x, w, head), result in zip(problems, results, strict=True):
         array = as_array(result)
@@ -315,8 +313,8 @@ MISTAKES = {
         (_build(gather=_others), _build(gather=lambda written, h: _others(written, h).transpose(0, 1))),
     ),
     "minus-infinity": Mistake(
-        "Your function puts -inf in the head's place. That silences a score before a softmax; what is "
-        "added up is silenced by 0.",
+        "Your function replaces the head by -inf. -inf removes a score before a softmax; 0 removes a term "
+        "from a sum.",
         STEP,
         (_build(_put(lambda x, h: -math.inf, ALL, lambda h: h)),),
     ),
@@ -340,8 +338,8 @@ MISTAKES = {
         ),
     ),
     "mask-on-another-axis": Mistake(
-        "Your mask has one number for each head, and meets another axis than that of the heads: for the "
-        "second axis of four it needs two `None` behind it.",
+        "Your mask has one number for each head, but does not line up with the axis of the heads: for the "
+        "second axis of four, it needs two `None` after it.",
         STEP,
         tuple(
             lambda x, w, h, place=place: _whole(x * (torch.arange(x.shape[1]) != h)[place], w)
@@ -349,14 +347,14 @@ MISTAKES = {
         ),
     ),
     "this-head-for-all": Mistake(
-        "In your function this head meets the rows of w_o that belong to the others. Does the loop use "
-        "`head` in place of its own index?",
+        "In your function this head is multiplied by the rows of w_o that belong to the others. Does the "
+        "loop use `head` instead of its own index?",
         STEP,
         (lambda x, w, h: x[:, h] @ (_own(x, w, h).sum(0) - _own(x, w, h)[h]),),
     ),
     "other-rows": Mistake(
-        "You leave out the right head, and other rows of w_o than its own, so that some heads meet rows "
-        "that are not theirs.",
+        "You leave out the right head, but rows of w_o that are not its own, so some heads are multiplied "
+        "by rows that are not theirs.",
         STEP,
         tuple(
             lambda x, w, h, start=start: parts.merge(_others(x, h)) @ _but(w, start(x, h), x.shape[3])
@@ -364,18 +362,18 @@ MISTAKES = {
         ),
     ),
     "rows-of-w_o-left": Mistake(
-        "You leave out the head, and w_o keeps all its rows: there are d_v more of them than columns.",
+        "You leave out the head, but w_o keeps all its rows: it has d_v more rows than the merged heads "
+        "have columns.",
         STEP,
         (lambda x, w, h: parts.merge(_others(x, h)) @ w,),
     ),
     "columns-of-heads-left": Mistake(
-        "You leave out rows of w_o and keep all heads, so that the two no longer fit: leave the head out as "
-        "well.",
+        "You leave out rows of w_o but keep all heads, so the two no longer fit: leave the head out as well.",
         STEP,
         (lambda x, w, h: parts.merge(x) @ _but(w, h * x.shape[3], x.shape[3]),),
     ),
     "other-rows-subtracted": Mistake(
-        "What you subtract from the whole output is this head times rows of w_o that are not its own.",
+        "From the whole output you subtract this head times rows of w_o that are not its own.",
         STEP,
         (
             lambda x, w, h: _whole(x, w) - x[:, h] @ w[h :: x.shape[1]],
@@ -384,7 +382,8 @@ MISTAKES = {
         ),
     ),
     "share-of-the-whole": Mistake(
-        "Your function takes a fixed part of the whole output; the heads do not write equally much.",
+        "Your function returns a fixed part of the whole output, but the heads do not all write the same "
+        "amount.",
         STEP,
         (
             lambda x, w, h: _whole(x, w) / 2,
@@ -392,7 +391,7 @@ MISTAKES = {
         ),
     ),
     "no-output-projection": Mistake(
-        "Your function does not use w_o: the output is what comes after the projection.",
+        "Your function does not use w_o: the output is the result of the projection.",
         STEP,
         tuple(
             lambda x, w, h, merge=merge, drop=drop: merge(drop(x, w, h)[0])
@@ -409,8 +408,8 @@ MISTAKES = {
         ),
     ),
     "all-rows-of-w_o": Mistake(
-        "Your function multiplies heads of d_v columns by all num_heads * d_v rows of w_o: merge the "
-        "heads first, or give each its own rows. A slice of columns, `w_o[:, ...]`, keeps all rows.",
+        "Your function multiplies heads of d_v columns by all num_heads * d_v rows of w_o: merge the heads "
+        "first, or give each its own rows. A slice of columns, `w_o[:, ...]`, keeps all rows.",
         STEP,
         (
             lambda x, w, h: _zero(x, w, h)[0] @ w,
@@ -425,8 +424,7 @@ MISTAKES = {
         ),
     ),
     "batch-taken-for-heads": Mistake(
-        "Your function takes sample i of the batch, `heads[i]`, for head i: the second axis counts the "
-        "heads.",
+        "Your function uses sample i of the batch, `heads[i]`, as head i: the second axis counts the heads.",
         STEP,
         tuple(
             lambda x, w, h, axis=axis: sum(

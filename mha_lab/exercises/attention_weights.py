@@ -30,7 +30,7 @@ def _shifted(scores):
 
 
 def _over(dim, keepdim=True):
-    """exp, divided by its sum along an axis, written with care and without."""
+    """exp, divided by its sum along an axis, with and without care for large scores."""
     return (
         lambda s: torch.softmax(s, dim),
         lambda s: torch.exp(s) / torch.exp(s).sum(dim, keepdim=keepdim),
@@ -54,19 +54,19 @@ EXERCISE = Exercise(
     same_as=(mha_lab.masked_softmax,),
     mistakes={
         "softmax-over-queries": Mistake(
-            "Your softmax runs over the queries, the second to last axis; it belongs over the keys, the "
-            "last.",
+            "Your softmax runs over the queries, the second to last axis; it should run over the keys, the "
+            "last axis.",
             AXIS,
             _over(-2),
         ),
         "softmax-over-an-axis-from-the-front": Mistake(
             "Your softmax runs over an axis counted from the front; the keys are the last axis, dim=-1, "
-            "whatever stands in front.",
+            "whatever axes come before it.",
             AXIS,
             (*_over(0), lambda s: torch.softmax(s, 1), *_over(0, keepdim=False), *_over(-3)),
         ),
         "softmax-over-everything": Mistake(
-            "Your sum runs over the whole tensor: each row is to be divided by its own sum.",
+            "Your sum runs over the whole tensor: divide each row by its own sum.",
             STEP,
             (
                 lambda s: torch.exp(s - s.max()) / torch.exp(s - s.max()).sum(),
@@ -77,21 +77,19 @@ EXERCISE = Exercise(
         ),
         "unstable-softmax": Mistake(
             "Your function takes exp of the scores as they are. exp(1000) is larger than any float, so it "
-            "becomes inf, "
-            "and exp(-1000) becomes 0: subtract the largest score of each row first.",
+            "becomes inf, and exp(-1000) becomes 0: subtract the largest score of each row first.",
             STEP,
             (_naive,),
         ),
         "shifted-by-the-overall-maximum": Mistake(
             "Your function subtracts the largest score of the whole tensor. A row far below it becomes all "
-            "0, "
-            "and 0 / 0 is NaN: each row needs its own largest score.",
+            "0, and 0 / 0 is NaN: each row needs its own largest score.",
             STEP,
             (lambda s: torch.exp(s - s.max()) / torch.exp(s - s.max()).sum(-1, keepdim=True),),
         ),
         "shifted-by-the-mean": Mistake(
             "Your function subtracts a mean. A score far above the mean still overflows: subtract the "
-            "largest.",
+            "largest score instead.",
             STEP,
             (
                 lambda s: _naive(s - s.mean(-1, keepdim=True)),
@@ -100,13 +98,13 @@ EXERCISE = Exercise(
         ),
         "shifted-by-the-minimum": Mistake(
             "Your function subtracts the smallest score, so the others grow and overflow: subtract the "
-            "largest.",
+            "largest score instead.",
             STEP,
             (lambda s: _naive(s - s.min(-1, keepdim=True).values), lambda s: _naive(s - s.min())),
         ),
         "shifted-along-another-axis": Mistake(
-            "Your function subtracts the largest score along another axis than the keys; the sum "
-            "runs over each row.",
+            "Your function takes the largest score along the wrong axis; take it over the keys of each row, "
+            "like the sum.",
             STEP,
             (
                 lambda s: _naive(s - s.max(-2, keepdim=True).values),
@@ -122,8 +120,7 @@ EXERCISE = Exercise(
         ),
         "divided-by-the-maximum": Mistake(
             "Your function divides the scores by a largest score before the exp. That changes their "
-            "differences; "
-            "subtracting it does not.",
+            "differences; subtracting it does not.",
             STEP,
             (
                 lambda s: _naive(s / s.max(-1, keepdim=True).values),
@@ -131,9 +128,8 @@ EXERCISE = Exercise(
             ),
         ),
         "divided-by-the-largest-size": Mistake(
-            "Your function divides the scores by the largest of their absolute values before the "
-            "exp. That changes "
-            "their differences; subtracting the largest score does not.",
+            "Your function divides the scores by the largest of their absolute values before the exp. That "
+            "changes their differences; subtracting the largest score does not.",
             STEP,
             (
                 lambda s: _naive(s / s.abs().max(-1, keepdim=True).values),
@@ -141,7 +137,7 @@ EXERCISE = Exercise(
             ),
         ),
         "scaled-as-well": Mistake(
-            "Your function divides the scores before the softmax; these scores are to be taken as they are.",
+            "Your function divides the scores before the softmax; take these scores as they are.",
             STEP,
             (
                 lambda s: torch.softmax(s / s.shape[-1] ** 0.5, -1),
@@ -150,24 +146,24 @@ EXERCISE = Exercise(
             ),
         ),
         "not-divided": Mistake(
-            "Your function takes exp of the scores, and does not divide by the sum of each row.",
+            "Your function takes exp of the scores, but does not divide by the sum of each row.",
             STEP,
             (torch.exp, _shifted, lambda s: torch.exp(s - s.max())),
         ),
         "divided-without-exp": Mistake(
-            "Your function divides the scores by their sum without exp. Negative scores give "
-            "negative shares.",
+            "Your function divides the scores by their sum without exp. Negative scores give negative "
+            "shares.",
             STEP,
             (lambda s: s / s.sum(-1, keepdim=True),),
         ),
         "absolute-values-divided": Mistake(
-            "Your function divides the absolute values of the scores by their sum; it is exp that "
-            "makes them positive.",
+            "Your function divides the absolute values of the scores by their sum; use exp to make the "
+            "scores positive.",
             STEP,
             (lambda s: s.abs() / s.abs().sum(-1, keepdim=True),),
         ),
         "only-shifted": Mistake(
-            "Your function subtracts the largest score, and stops there: exp and a division come after it.",
+            "Your function subtracts the largest score, but stops there: exp and a division should follow.",
             STEP,
             (lambda s: s - s.max(-1, keepdim=True).values, lambda s: s - s.max()),
         ),
@@ -183,7 +179,7 @@ EXERCISE = Exercise(
             (lambda s: torch.log_softmax(s, -1), lambda s: s - torch.logsumexp(s, -1, keepdim=True)),
         ),
         "one-key-takes-all": Mistake(
-            "Your function gives all weight to the best key. A softmax leaves something to each.",
+            "Your function gives all weight to the best key. A softmax gives some weight to every key.",
             STEP,
             (lambda s: (s == s.max(-1, keepdim=True).values).float(),),
         ),

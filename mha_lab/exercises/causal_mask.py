@@ -32,13 +32,13 @@ def _build(visible=lambda n: _full(n).tril(), form=lambda mask: mask, size=lambd
 STEP, CONVENTIONS = "1 Hide the future", "4 Three conventions"
 VISIBLE = {
     "mask-inverted": (
-        "Your mask says True where a key is hidden; in this series True means may attend.",
+        "Your mask is True where a key is hidden; in this series True means may attend.",
         CONVENTIONS,
         (lambda n: _full(n).triu(1),),
     ),
     "sees-the-future": (
-        "Query i sees the keys from i on in your mask: rows and columns are swapped, or the comparison is "
-        "turned around.",
+        "In your mask query i sees the keys from i on: rows and columns are swapped, or the comparison is "
+        "reversed.",
         STEP,
         (lambda n: _full(n).triu(),),
     ),
@@ -48,14 +48,14 @@ VISIBLE = {
         (lambda n: _full(n).tril(-1),),
     ),
     "one-key-too-many": (
-        "Query i sees one key too many in your mask, key i + 1.",
+        "In your mask query i sees one key too many, key i + 1.",
         STEP,
         (lambda n: _full(n).tril(1),),
     ),
     "nothing-hidden": ("Your mask hides nothing.", STEP, (_full,)),
     "everything-hidden": ("Your mask hides everything.", STEP, (lambda n: ~_full(n),)),
     "own-token-only": (
-        "Query i sees key i alone in your mask.",
+        "In your mask query i sees only key i.",
         STEP,
         (lambda n: torch.eye(n) > 0,),
     ),
@@ -67,13 +67,13 @@ VISIBLE = {
 }
 FORMS = {
     "numbers-in-place-of-booleans": (
-        "Your mask holds the numbers 0 and 1. A comparison, or `.bool()`, makes booleans of them.",
+        "Your mask contains the numbers 0 and 1. A comparison, or `.bool()`, turns them into booleans.",
         CONVENTIONS,
         (lambda mask: mask.float(),),
     ),
     "additive-mask": (
-        "Your mask holds 0 and -inf (or a large negative number), to be added to scores; booleans are "
-        "asked for.",
+        "Your mask contains 0 and -inf (or a large negative number), to be added to scores; it should "
+        "contain booleans.",
         CONVENTIONS,
         tuple(
             lambda mask, hidden=hidden: torch.zeros(mask.shape).masked_fill(~mask, hidden)
@@ -81,12 +81,13 @@ FORMS = {
         ),
     ),
     "axes-in-front": (
-        "Your mask has axes of length 1 in front, as for a batch and heads; (n, n) is asked for.",
+        "Your mask has axes of length 1 in front, as for a batch and heads; it should be (n, n).",
         STEP,
         (lambda mask: mask[None], lambda mask: mask[None, None]),
     ),
     "one-row": (
-        "Your mask has one row only: a column of positions, `[:, None]`, against a row of them makes n rows.",
+        "Your mask has only one row: compare a column of positions, `[:, None]`, with a row of them to get "
+        "n rows.",
         STEP,
         (lambda mask: mask[0], lambda mask: mask.diagonal(), lambda mask: mask[-1]),
     ),
@@ -109,7 +110,7 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, {"visible": VISIBLE, "form": FORMS, "size": SIZES}),
         "triangle-of-one-row": Mistake(
-            "A triangle is cut from rows and columns, and here there is one row of n numbers only.",
+            "A triangle needs rows and columns, but here there is only one row of n numbers.",
             STEP,
             (lambda n: torch.ones(n).tril(), lambda n: torch.ones(n).triu()),
         ),

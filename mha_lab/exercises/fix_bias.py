@@ -1,4 +1,4 @@
-"""Chapter 05: a bias that comes in once for each head."""
+"""Chapter 05: a bias that is added once for each head."""
 
 import torch
 
@@ -46,7 +46,7 @@ ADDED = {
         (lambda y, b, x, w: y + x.shape[1] * b,),
     ),
     "bias-ignored": (
-        "Your output has no bias at all; it belongs to the sum, once.",
+        "Your output has no bias; add it to the sum, once.",
         BIAS,
         (lambda y, b, x, w: y,),
     ),
@@ -56,8 +56,8 @@ ADDED = {
         (lambda y, b, x, w: y + (x.shape[1] + 1) * b,),
     ),
     "one-bias-taken-off": (
-        "Your function takes one bias off the sum, however many heads there are; for three heads two are "
-        "left.",
+        "Your function subtracts one bias from the sum, however many heads there are; with three heads, two "
+        "are left.",
         BIAS,
         (
             lambda y, b, x, w: y + (x.shape[1] - 1) * b,
@@ -65,23 +65,22 @@ ADDED = {
         ),
     ),
     "bias-halved": (
-        "Each head brings half of the bias in your function, which makes one bias for two heads only.",
+        "In your function each head adds half of the bias, which makes one bias only if there are two heads.",
         BIAS,
         (lambda y, b, x, w: y + x.shape[1] / 2 * b,),
     ),
     "one-share-only": (
-        "Your output has the bias divided by the number of heads, and that only once.",
+        "Your function adds the bias divided by the number of heads, and only once.",
         BIAS,
         (lambda y, b, x, w: y + b / x.shape[1],),
     ),
     "bias-subtracted": (
-        "Your output has the bias subtracted where it is to be added.",
+        "Your function subtracts the bias; it should add it.",
         BIAS,
         (lambda y, b, x, w: y - b, lambda y, b, x, w: y - x.shape[1] * b),
     ),
     "divided-by-another-size": (
-        "Your bias is divided by a size, such as the batch, n, d_v or d_model. It is to be added once and "
-        "undivided.",
+        "Your bias is divided by a size, such as the batch, n, d_v or d_model. Add it once and undivided.",
         BIAS,
         tuple(
             lambda y, b, x, w, count=count, size=size: y + count(x) * b / size(x, w)
@@ -96,18 +95,18 @@ ADDED = {
         ),
     ),
     "bias-for-one-head-only": (
-        "Your output has the bias where there is one head, and none where there are more.",
+        "Your output has the bias if there is one head, and no bias if there are more.",
         BIAS,
         (lambda y, b, x, w: y + b if x.shape[1] == 1 else y,),
     ),
     "share-rounded-down": (
-        "Your function divides the bias by `//`, which rounds down; `/` divides.",
+        "Your function divides the bias with `//`, which rounds down; `/` does not.",
         BIAS,
         (lambda y, b, x, w: y + x.shape[1] * (b // x.shape[1]),),
     ),
     "all-divided": (
         "Your function divides what the heads write and the bias by the number of heads. What the heads "
-        "write is right as a sum: only the bias comes in too often.",
+        "write should be summed, not averaged: only the bias was added too often.",
         STEP,
         (lambda y, b, x, w: (y + b) / x.shape[1],),
     ),
@@ -122,7 +121,7 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, {"add": ADDED, "gather": GATHERED, "mixed": MIXED, "rows": ROWS}),
         "one-contribution-per-head": Mistake(
-            "Your function returns one result for each head: what they write is to be added up.",
+            "Your function returns one result for each head: add up what they write.",
             STEP,
             (
                 lambda x, w, b: x @ own_rows(x, w) + b,
@@ -131,8 +130,8 @@ EXERCISE = Exercise(
             ),
         ),
         "bias-added-to-w_o": Mistake(
-            "Your function adds the bias to the rows of w_o before the product, so that the numbers of the "
-            "heads multiply it.",
+            "Your function adds the bias to the rows of w_o before the product, so it is multiplied by the "
+            "numbers of the heads.",
             BIAS,
             (
                 lambda x, w, b: (x @ own_rows(x, w + b)).sum(1),
@@ -140,7 +139,7 @@ EXERCISE = Exercise(
             ),
         ),
         "other-axis-taken-apart": Mistake(
-            "Your loop takes heads apart along another axis; the heads are axis 1.",
+            "Your loop runs along another axis; the heads are axis 1.",
             STEP,
             tuple(
                 lambda x, w, b, dim=dim: [*zip(x.unbind(dim), w.chunk(x.shape[1]), strict=True)]
@@ -148,7 +147,7 @@ EXERCISE = Exercise(
             ),
         ),
         "added-into-the-bias": Mistake(
-            "Your function adds in place into bias, a tensor of one axis, which cannot hold the output: "
+            "Your function adds in place to bias, a tensor of one axis, which is too small for the output: "
             "`output = output + ...` makes a new tensor.",
             BIAS,
             (lambda x, w, b: b.add_(x[:, 0] @ own_rows(x, w)[0]),),

@@ -78,19 +78,19 @@ MASKS = {
         (_triangle(lambda n_new, n_old, q: 0),),
     ),
     "mask-ignored": (
-        "Nothing is hidden any more: where several tokens are new, the first sees those after it.",
+        "Nothing is hidden any more: if several tokens are new, the first sees those after it.",
         STEP,
         (lambda q, n_k, n_old: torch.ones(q.shape[-2], n_k, dtype=torch.bool),),
     ),
     "mask-without-a-cache-only": (
-        "With kept keys your function hides nothing: where several tokens are new, the first sees those "
-        "after it.",
+        "With kept keys your function hides nothing: if several tokens are new, the first sees those after "
+        "it.",
         STEP,
         (lambda q, n_k, n_old: RIGHT(q, n_k, n_old) | (n_old > 0),),
     ),
     "columns-of-the-mask-swapped": (
-        "In your mask the triangle of the new keys stands before the columns of the kept ones; the kept "
-        "keys come first.",
+        "In your mask the triangle of the new keys comes before the columns of the kept ones; the kept keys "
+        "should come first.",
         STEP,
         (lambda q, n_k, n_old: RIGHT(q, n_k, n_old).roll(-n_old, dims=1),),
     ),
@@ -110,7 +110,7 @@ MASKS = {
         (_triangle(lambda n_new, n_old, q: 1),),
     ),
     "shifted-by-the-number-of-new-tokens": (
-        "The triangle is shifted by the number of new tokens; it is the kept ones that lie before it.",
+        "The triangle is shifted by the number of new tokens; shift it by the number of kept tokens.",
         STEP,
         (_triangle(lambda n_new, n_old, q: n_new),),
     ),
@@ -125,7 +125,7 @@ MASKS = {
         tuple(_triangle(lambda n_new, n_old, q, i=i: q.shape[i]) for i in (0, 1, -1)),
     ),
     "mask-inverted": (
-        "The mask is turned around: what may be seen is hidden, and the other way round.",
+        "The mask is inverted: it hides what may be seen, and shows what may not be seen.",
         STEP,
         (lambda q, n_k, n_old: ~RIGHT(q, n_k, n_old),),
     ),
@@ -135,7 +135,7 @@ MASKS = {
         (lambda q, n_k, n_old: ~_triangle(lambda a, b, c: 0)(q, n_k, n_old),),
     ),
     "upper-triangle": (
-        "The triangle is the upper one: a new token sees itself and those after it, and none before.",
+        "The triangle is the upper one: a new token sees itself and those after it, but none before it.",
         STEP,
         (lambda q, n_k, n_old: torch.ones(q.shape[-2], n_k, dtype=torch.bool).triu(n_old),),
     ),
@@ -155,21 +155,21 @@ KNOBS = {
     "mask": MASKS,
     "keys": {
         "keys-in-another-order": (
-            "The new keys stand in front of the kept ones, and the new values behind them.",
+            "The new keys come before the kept ones, but the new values come after them.",
             STEP,
             (_in_front,),
         ),
     },
     "values": {
         "values-in-another-order": (
-            "The new values stand in front of the kept ones, and the new keys behind them.",
+            "The new values come before the kept ones, but the new keys come after them.",
             STEP,
             (_in_front,),
         ),
     },
     "scale": {
         "not-scaled": ("Your scores are not divided by sqrt(d_k).", STEP, (lambda d: 1.0,)),
-        "scaled-by-d_k": ("Your scores are divided by d_k, and not by its root.", STEP, (lambda d: d,)),
+        "scaled-by-d_k": ("Your scores are divided by d_k, not by its root.", STEP, (lambda d: d,)),
     },
 }
 
@@ -188,7 +188,7 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, KNOBS),
         "order-swapped": Mistake(
-            "The kept keys and values stand behind the new ones, and the mask counts from the front.",
+            "The kept keys and values come after the new ones, but the mask expects them first.",
             STEP,
             (_both_in_front(RIGHT),),
         ),
@@ -201,7 +201,7 @@ EXERCISE = Exercise(
             ),
         ),
         "weights-as-well": Mistake(
-            "Your function returns (output, weights); the output alone is asked for.",
+            "Your function returns (output, weights); it should return the output alone.",
             STEP,
             (
                 lambda q, k, v, ok, ov: mha_lab.scaled_dot_product_attention(

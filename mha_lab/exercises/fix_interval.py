@@ -57,7 +57,7 @@ def _problems(rng):
         seeds, problems = rng.primes(2, at_least=3)
         level = rng.normal(2, seeds, 1)
         one, two = (rng.normal(2, seeds, problems) < level).float()
-        one[0, 0], two[0, 0], one[1, 0], two[1, 0], two[0, 1] = 0, 1, 1, 0, 1  # no group without any spread
+        one[0, 0], two[0, 0], one[1, 0], two[1, 0], two[0, 1] = 0, 1, 1, 0, 1  # every group has some spread
         yield one, two, 2.25 + 0.5 * rng.below(5)
 
 
@@ -89,7 +89,7 @@ CHOICES = {
             (lambda x: x.flatten(),),
         ),
         "spread-of-problems": (
-            "Your spread is still that of single problems: make one number of each row first.",
+            "Your spread is still that of single problems: reduce each row to one number first.",
             (lambda x: x,),
         ),
         "averaged-over-seeds": (
@@ -97,16 +97,16 @@ CHOICES = {
             (lambda x: x.mean(dim=0),),
         ),
         "counts-for-shares": (
-            "Your gap is a number of problems: divided by how many there are, it is a share.",
+            "Your gap is a number of problems: divide it by how many there are to get a share.",
             (lambda x: x.sum(dim=1),),
         ),
     },
     "sign": {
-        "gap-inverted": ("Your gap is one minus two; two minus one is asked for.", (-1,)),
+        "gap-inverted": ("Your gap is one minus two; it should be two minus one.", (-1,)),
     },
     "spread": {
         "biased-spread": (
-            "Your standard deviation divides by n, as np.std does by itself; divide by n - 1 (`ddof=1`).",
+            "Your standard deviation divides by n, as np.std does by default; divide by n - 1 (`ddof=1`).",
             (lambda reduce, one, two: reduce(two - one).std(correction=0),),
         ),
         "variance": (
@@ -114,8 +114,8 @@ CHOICES = {
             (lambda reduce, one, two: reduce(two - one).var(),),
         ),
         "unpaired": (
-            "You put together the spread of one and that of two, as for unrelated groups. Here rows are "
-            "pairs: take the spread of the gaps.",
+            "You combine the spread of one with that of two, as for unrelated groups. Here rows are pairs: "
+            "take the spread of the gaps.",
             (
                 lambda reduce, one, two: (reduce(one).var() + reduce(two).var()).sqrt(),
                 lambda reduce, one, two: reduce(one).std() + reduce(two).std(),
@@ -125,8 +125,7 @@ CHOICES = {
     },
     "divisor": {
         "counts-problems": (
-            "Your n still counts problems; what was repeated independently are the trainings, one for each "
-            "seed.",
+            "Your n still counts problems; the independent repetitions are the trainings, one for each seed.",
             (lambda gap, one: one.shape[1] ** 0.5, lambda gap, one: one.numel() ** 0.5),
         ),
         "not-divided": (
@@ -135,7 +134,7 @@ CHOICES = {
             (lambda gap, one: 1.0,),
         ),
         "divided-by-n": (
-            "Your spread is divided by n, and not by its root.",
+            "Your spread is divided by n, not by its root.",
             (lambda gap, one: float(len(gap)),),
         ),
         "half-of-n": (
@@ -143,8 +142,7 @@ CHOICES = {
             (lambda gap, one: 2.0 * len(gap), lambda gap, one: len(gap) / 2),
         ),
         "root-of-n-minus-1": (
-            "Your spread is divided by the root of n - 1; n - 1 belongs to the standard deviation, and n "
-            "here.",
+            "Your spread is divided by the root of n - 1; use n - 1 in the standard deviation, and n here.",
             (lambda gap, one: (len(gap) - 1) ** 0.5,),
         ),
         "counts-both-groups": (
@@ -157,14 +155,14 @@ CHOICES = {
             (lambda gap, one: 5**0.5,),
         ),
         "multiplied-by-the-root": (
-            "Your spread is multiplied by the root of n, and not divided by it.",
+            "Your spread is multiplied by the root of n, not divided by it.",
             (lambda gap, one: len(gap) ** -0.5,),
         ),
     },
     "factor": {
         "table-of-the-chapter": (
-            "Your t comes from the table of section 4, which has 2 and 5 seeds only; the argument `t` is not "
-            "used.",
+            "Your t comes from the table of section 4, which has 2 and 5 seeds only; the argument `t` is "
+            "not used.",
             (lambda t, gap: TABLE[len(gap)],),
         ),
         "normal-quantile": (
@@ -175,22 +173,23 @@ CHOICES = {
     },
     "ends": {
         "ends-swapped": (
-            "Your result is (high, low); (low, high) is asked for.",
+            "Your result is (high, low); it should be (low, high).",
             (lambda gap, half: torch.stack([gap.mean() + half, gap.mean() - half]),),
         ),
         "mean-and-half": (
-            "Your result is (mean, half), or (half, mean); (low, high) is asked for.",
+            "Your result is (mean, half), or (half, mean); it should be (low, high).",
             (
                 lambda gap, half: torch.stack([gap.mean(), torch.as_tensor(half)]),
                 lambda gap, half: torch.stack([torch.as_tensor(half), gap.mean()]),
             ),
         ),
         "around-0": (
-            "Your interval lies around 0, and not around the mean gap.",
+            "Your interval lies around 0, not around the mean gap.",
             (lambda gap, half: torch.stack([-torch.as_tensor(half), torch.as_tensor(half)]),),
         ),
         "around-each-gap": (
-            "Your function returns an interval around each gap; one interval around their mean is asked for.",
+            "Your function returns an interval around each gap; it should return one interval around their "
+            "mean.",
             (
                 lambda gap, half: torch.stack([gap - half, gap + half]),
                 lambda gap, half: torch.stack([gap - half, gap + half], dim=-1),
@@ -230,7 +229,7 @@ MISTAKES = deviations(_build, KNOBS) | {
         (_build(divisor=lambda gap, one: 2**0.5),),
     ),
     "stack-of-numbers": Mistake(
-        "`torch.stack` joins tensors, and these are plain numbers: `torch.tensor([...])` takes them.",
+        "`torch.stack` joins tensors, but these are plain numbers: `torch.tensor([...])` takes them.",
         STEP,
         tuple(
             lambda one, two, t, kind=kind: torch.stack([kind(0)]) for kind in (float, np.float32, np.float64)
@@ -255,8 +254,8 @@ MISTAKES = deviations(_build, KNOBS) | {
         ),
     ),
     "spreads-averaged": Mistake(
-        "You take a spread within each row, or within each column, and average these; take the spread of the "
-        "rows' mean gaps.",
+        "You take a spread within each row, or within each column, and average these; take the spread of "
+        "the rows' mean gaps.",
         STEP,
         tuple(
             _build(
@@ -268,12 +267,13 @@ MISTAKES = deviations(_build, KNOBS) | {
         ),
     ),
     "half-as-wide": Mistake(
-        "Your interval is half as wide as it should be: `half` is the way from the mean to each end.",
+        "Your interval is half as wide as it should be: `half` is the distance from the mean to each end.",
         STEP,
         (_build(factor=lambda t, gap: t / 2),),
     ),
     "whole-numbers": Mistake(
-        "In PyTorch whole numbers have no mean, and booleans no difference: `.float()` converts them.",
+        "PyTorch does not take the mean of whole numbers, or the difference of booleans: `.float()` "
+        "converts them.",
         STEP,
         tuple(
             lambda one, two, t, kind=kind: fix_interval(one.to(kind), two.to(kind), t)
@@ -281,7 +281,7 @@ MISTAKES = deviations(_build, KNOBS) | {
         ),
     ),
     "gains-only": Mistake(
-        "You count the problems that only two has right; those that only one has right count against them.",
+        "You count only the problems that two alone has right; subtract those that one alone has right.",
         STEP,
         (_build(reduce=lambda x: (x > 0).float().mean(dim=1)),),
     ),
@@ -299,7 +299,7 @@ MISTAKES = deviations(_build, KNOBS) | {
         (_build(reduce=lambda x: x.abs().mean(dim=1)), _build(reduce=lambda x: x.mean(dim=1).abs())),
     ),
     "clamped": Mistake(
-        "Your ends are cut off at -1 and 1, or at 0 and 1; an interval may reach beyond.",
+        "Your ends are cut off at -1 and 1, or at 0 and 1; an interval may go further.",
         STEP,
         (
             lambda one, two, t: fix_interval(one, two, t).clamp(-1, 1),
@@ -307,8 +307,8 @@ MISTAKES = deviations(_build, KNOBS) | {
         ),
     ),
     "read-off-the-gaps": Mistake(
-        "Your ends are the smallest and largest gap, or percentiles of the gaps; the interval of their mean "
-        "is asked for.",
+        "Your ends are the smallest and largest gap, or percentiles of the gaps; return the interval of "
+        "their mean.",
         STEP,
         (
             _read_off(lambda gap: [gap.min(), gap.max()]),
@@ -317,7 +317,7 @@ MISTAKES = deviations(_build, KNOBS) | {
     ),
 }
 del MISTAKES["biased-spread-and-root-of-n-minus-1"]  # together they are right
-for _name in CHOICES["divisor"]:  # where n is another one, it is no longer that of the bug
+for _name in CHOICES["divisor"]:  # with another n, it is no longer the bug
     del MISTAKES[f"bug-still-there-and-{_name}"]
 
 
@@ -336,22 +336,22 @@ def _explains(problems, results):
         if ends_right == [True, False]:
             return (
                 "one-end-wrong",
-                f"Of (low, high), `{name}` is right on every problem, and the other is not.",
+                f"Of (low, high), `{name}` is right on every problem, but the other is not.",
             )
-    if times.min() < 0 or (middle and alike):  # turned around, or a matter of accuracy
+    if times.min() < 0 or (middle and alike):  # reversed, or a matter of accuracy
         return None
     if middle and np.ptp(times) < 1e-3 * abs(times).max():
         return (
             "wrong-width",
-            f"Your interval lies around the mean gap, and is {times[0]:.3g} times as wide as it should be.",
+            f"Your interval lies around the mean gap, but is {times[0]:.3g} times as wide as it should be.",
         )
     if middle:
-        says = "Your interval lies around the mean gap, as it should, and its width is wrong"
+        says = "Your interval lies around the mean gap, as it should, but its width is wrong"
         return "wrong-width", f"{says}: {times.min():.3g} to {times.max():.3g} times what is expected."
     if alike and abs(found.sum(1) - low - high).max() > 0.1:
         return (
             "wrong-middle",
-            "Your interval is as wide as it should be, and does not lie around the mean gap.",
+            "Your interval is as wide as it should be, but does not lie around the mean gap.",
         )
     return None
 

@@ -67,7 +67,7 @@ SEARCHED = {
         ),
     ),
     "keys-normalised": (
-        "Your function makes the keys equally long, or keys and queries; they are to be used as they are.",
+        "Your function makes the keys equally long, or keys and queries; use them as they are.",
         STEP,
         (lambda q, k, v: q @ _unit(k).mT, lambda q, k, v: _unit(q) @ _unit(k).mT),
     ),
@@ -100,7 +100,7 @@ SEARCHED = {
 }
 DIVISORS = {
     "not-scaled": ("Your scores are not divided by sqrt(d).", SCALE, (lambda q, k: 1,)),
-    "scaled-by-d": ("Your scores are divided by d, and not by its root.", SCALE, (lambda q, k: q.shape[-1],)),
+    "scaled-by-d": ("Your scores are divided by d, not by its root.", SCALE, (lambda q, k: q.shape[-1],)),
     "half-of-d": (
         "Your scores are divided by d / 2, or by 2 d, as `** 1/2` does: it is `(** 1) / 2`. `** 0.5` takes "
         "the root.",
@@ -108,19 +108,17 @@ DIVISORS = {
         (lambda q, k: q.shape[-1] / 2, lambda q, k: 2 * q.shape[-1]),
     ),
     "multiplied-by-the-root": (
-        "Your scores are multiplied by sqrt(d), and not divided by it.",
+        "Your scores are multiplied by sqrt(d), not divided by it.",
         SCALE,
         (lambda q, k: q.shape[-1] ** -0.5,),
     ),
     "scaled-by-the-number-of-keys": (
-        "Your scores are divided by the root of n_k, the number of keys; d, the width of a key, belongs "
-        "there.",
+        "Your scores are divided by the root of n_k, the number of keys; use d, the width of a key.",
         SCALE,
         (lambda q, k: math.sqrt(len(k)),),
     ),
     "scaled-by-the-number-of-queries": (
-        "Your scores are divided by the root of n_q, the number of queries; d, the width of a key, belongs "
-        "there.",
+        "Your scores are divided by the root of n_q, the number of queries; use d, the width of a key.",
         SCALE,
         (lambda q, k: math.sqrt(len(q)),),
     ),
@@ -138,7 +136,7 @@ WEIGHTS = {
         (lambda s: torch.softmax(s.flatten(), 0).view_as(s),),
     ),
     "no-softmax": (
-        "Your function averages with the scores themselves: there is no softmax.",
+        "Your function uses the scores themselves as weights: there is no softmax.",
         ONE,
         (lambda s: s,),
     ),
@@ -150,22 +148,22 @@ WEIGHTS = {
 }
 FETCHED = {
     "keys-fetched": (
-        "Your function fetches keys: what comes back must be values.",
+        "Your function fetches keys; it must fetch values.",
         STEP,
         (lambda w, k, v: w @ k,),
     ),
     "keys-and-values-fetched": (
-        "Your function fetches sums of keys and values: what comes back must be values.",
+        "Your function fetches sums of keys and values; it must fetch values alone.",
         STEP,
         (lambda w, k, v: w @ (k + v), lambda w, k, v: w @ k + w @ v),
     ),
     "weights-returned": (
-        "Your function returns the weights, and not what is fetched.",
+        "Your function returns the weights, not what is fetched.",
         ONE,
         (lambda w, k, v: w,),
     ),
     "weights-returned-too": (
-        "Your function returns the weights beside the output; the output alone is asked for.",
+        "Your function returns the weights as well as the output; it should return the output alone.",
         ONE,
         (lambda w, k, v: (w @ v, w),),
     ),

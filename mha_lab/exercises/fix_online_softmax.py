@@ -69,7 +69,7 @@ def _build(
     keep=lambda highest, raised, score: raised,
     finish=torch.div,
 ):
-    """The loop over keys of which each piece can be exchanged."""
+    """The loop over keys; each piece can be replaced."""
 
     def answer(scores, value):
         highest = torch.full_like(scores[:, :1], start)
@@ -107,19 +107,19 @@ STEP, BREAK = "3 The softmax in one pass", "9 Break it: the maximum left out"
 KNOBS = {
     "total": {
         "total-not-corrected": (
-            "As before, your total adds up weights that were made with different maxima.",
+            "As before, your total adds up weights that were computed with different maxima.",
             STEP,
             (lambda t, c, w: t + w,),
         ),
         "new-key-corrected-in-total": (
-            "In your total the correction also falls on the key that has just come, as in "
-            "`(total + weight) * correction`; its weight is made with the new maximum already.",
+            "In your total the correction is also applied to the newest key, as in `(total + weight) * "
+            "correction`; its weight is already computed with the new maximum.",
             STEP,
             (_late,),
         ),
         "only-the-new-key-corrected-in-total": (
-            "In your total the correction falls on the key that has just come, as in "
-            "`total + weight * correction`, and not on what is carried over.",
+            "In your total the correction is applied to the newest key, as in `total + weight * "
+            "correction`, not to the sum so far.",
             STEP,
             (_on_the_weight,),
         ),
@@ -129,8 +129,8 @@ KNOBS = {
             (_twice,),
         ),
         "total-of-all-queries": (
-            "Your total takes in the weights of all queries, as `weight.sum()` and `weight.mean()` do; each "
-            "query has a total of its own.",
+            "Your total adds the weights of all queries, as `weight.sum()` and `weight.mean()` do; each "
+            "query has its own total.",
             STEP,
             (
                 lambda t, c, w: t * c + w.sum(),
@@ -140,7 +140,7 @@ KNOBS = {
             ),
         ),
         "correction-added-to-total": (
-            "Your correction is added to the total, or taken away from it; it is a factor.",
+            "Your correction is added to the total, or subtracted from it; multiply by it instead.",
             STEP,
             (
                 lambda t, c, w: t + c + w,
@@ -155,26 +155,25 @@ KNOBS = {
             (_last, lambda t, c, w: w * c, lambda t, c, w: c + w),
         ),
         "total-without-weight": (
-            "Your total never takes in the weight of a key, so it stays 0.",
+            "Your total never adds the weight of a key, so it stays 0.",
             STEP,
             (lambda t, c, w: t * c, lambda t, c, w: t * c * w, lambda t, c, w: t),
         ),
     },
     "output": {
         "output-not-corrected": (
-            "Your output adds up what was made with different maxima: it is not corrected.",
+            "Your output adds up terms that were computed with different maxima: it is not corrected.",
             STEP,
             (lambda o, c, w: o + w,),
         ),
         "new-key-corrected-in-output": (
-            "In your output the correction also falls on the key that has just come; its weight is made with "
-            "the new maximum already.",
+            "In your output the correction is also applied to the newest key; its weight is already "
+            "computed with the new maximum.",
             STEP,
             (_late,),
         ),
         "only-the-new-key-corrected-in-output": (
-            "In your output the correction falls on the key that has just come, and not on what is "
-            "carried over.",
+            "In your output the correction is applied to the newest key, not to the sum so far.",
             STEP,
             (_on_the_weight,),
         ),
@@ -184,7 +183,7 @@ KNOBS = {
             (_twice,),
         ),
         "output-of-the-last-key": (
-            "Your output is made of the last key alone: what came before is dropped.",
+            "Your output contains only the last key: the keys before it are dropped.",
             STEP,
             (_last,),
         ),
@@ -198,13 +197,12 @@ KNOBS = {
         ),
         "nan-from-the-first-key": (
             "NaN comes from 0 / 0, 0 * inf or inf - inf. Before the first key `total` is 0 and `highest` is "
-            "-inf, which is harmless in `exp(highest - raised)` only.",
+            "-inf, which is harmless only in `exp(highest - raised)`.",
             STEP,
             (lambda h, r, s: torch.exp(r - h), lambda h, r, s: h - r),
         ),
         "correction-from-the-score": (
-            "Your correction is made with the new score, exp(highest - score), also where it is lower "
-            "than the highest.",
+            "Your correction uses the new score, exp(highest - score), even if it is lower than the highest.",
             STEP,
             (lambda h, r, s: torch.exp(h - s),),
         ),
@@ -221,41 +219,41 @@ KNOBS = {
             (lambda h, r, s: torch.exp(r - s),),
         ),
         "weight-without-maximum": (
-            "Your weight is exp(score), without the maximum that your correction counts on.",
+            "Your weight is exp(score), without the maximum that your correction expects.",
             STEP,
             (lambda h, r, s: torch.exp(s),),
         ),
     },
     "raise_": {
         "maximum-not-subtracted": (
-            "Your function takes exp of the scores themselves: no maximum is subtracted, and large "
-            "scores overflow.",
+            "Your function takes exp of the scores themselves: no maximum is subtracted, and large scores "
+            "overflow.",
             BREAK,
             (lambda h, s: torch.zeros_like(s),),
         ),
         "newest-score-as-maximum": (
-            "Your function subtracts the newest score in place of the highest so far: exp overflows where a "
+            "Your function subtracts the newest score in place of the highest so far: exp overflows if a "
             "score is far lower than the one before.",
             BREAK,
             (lambda h, s: s,),
         ),
         "one-maximum-for-all-queries": (
-            "Your function takes one maximum for all queries; where the scores of one are far lower, all its "
-            "weights become 0, and 0 / 0 is NaN.",
+            "Your function takes one maximum for all queries; if the scores of one query are far lower, all "
+            "its weights become 0, and 0 / 0 is NaN.",
             BREAK,
             (lambda h, s: torch.maximum(h, s.max()), lambda h, s: torch.maximum(h, s).max().expand(s.shape)),
         ),
         "python-max": (
-            "Python's `max` and `if` need one truth value, and here each query has its own: "
-            "`torch.maximum` and `torch.where` decide entry by entry.",
+            "Python's `max` and `if` need one truth value, but here each query has its own: `torch.maximum` "
+            "and `torch.where` decide entry by entry.",
             STEP,
             (max,),
         ),
     },
     "start": {
         "starts-at-0": (
-            "Your highest score starts at 0, not at -inf: where all scores are far below 0, all "
-            "weights become 0.",
+            "Your highest score starts at 0, not at -inf: if all scores are far below 0, all weights become "
+            "0.",
             BREAK,
             (0.0,),
         ),
@@ -267,14 +265,14 @@ KNOBS = {
             (lambda h, r, s: h,),
         ),
         "highest-is-the-last-score": (
-            "Your `highest` gets the score of the newest key, also where it is lower than the highest.",
+            "Your `highest` gets the score of the newest key, even if it is lower than the highest.",
             STEP,
             (lambda h, r, s: s,),
         ),
     },
     "each": {
         "divided-at-each-key": (
-            "Your output is divided by the total at each key; it is divided once, at the end.",
+            "Your output is divided by the total at each key; divide it once, at the end.",
             STEP,
             (lambda o, t: o / t,),
         ),
@@ -282,7 +280,7 @@ KNOBS = {
     "finish": {
         "not-divided": ("Your output is not divided by the total.", STEP, (lambda o, t: o,)),
         "divided-by-all-queries": (
-            "Your output is divided by a sum over all queries; each query has a sum of its own.",
+            "Your output is divided by a sum over all queries; each query has its own sum.",
             STEP,
             (lambda o, t: o / t.sum(),),
         ),
@@ -292,7 +290,7 @@ KNOBS = {
             (lambda o, t: o / t / len(t),),
         ),
         "multiplied-by-the-total": (
-            "Your output is multiplied by the total, and not divided by it.",
+            "Your output is multiplied by the total, not divided by it.",
             STEP,
             (torch.mul,),
         ),
@@ -301,7 +299,7 @@ KNOBS = {
 
 
 def _mistakes():
-    """Each wrong piece, and the pairs that are likely: one is the bug, say. All pairs would take too long."""
+    """Each wrong piece, and the likely pairs, such as those with the bug. All pairs would take too long."""
     sums, rest = {knob: KNOBS[knob] for knob in ("total", "output")}, list(KNOBS)[2:]
     found = deviations(_build, KNOBS, pairs=False) | deviations(_build, sums)
     bug = {"total": {"total-not-corrected": KNOBS["total"]["total-not-corrected"]}}
@@ -321,22 +319,23 @@ EXERCISE = Exercise(
     mistakes={
         **_mistakes(),
         "weight-and-correction-exchanged": Mistake(
-            "Your weight and your correction have changed places.",
+            "Your weight and your correction are swapped.",
             STEP,
             (_build(correct=_weight, weigh=_correction),),
         ),
         "softmax-over-queries": Mistake(
-            "Your weights sum to 1 over the queries: the softmax runs over the keys.",
+            "Your weights sum to 1 over the queries: the softmax should run over the keys.",
             STEP,
             (lambda s, v: torch.softmax(s, 0) @ v,),
         ),
         "no-softmax": Mistake(
-            "Your function uses the scores as weights, divided by their sum or not: there is no exp.",
+            "Your function uses the scores as weights, with or without dividing by their sum: there is no "
+            "exp.",
             STEP,
             (lambda s, v: s @ v, lambda s, v: s @ v / s.sum(-1, keepdim=True)),
         ),
         "scaled-again": Mistake(
-            "Your scores are divided by a root before the softmax; here they are used as they are.",
+            "Your scores are divided by a root before the softmax; here, use them as they are.",
             STEP,
             tuple(
                 lambda s, v, size=size: torch.softmax(s / size(s, v) ** 0.5, -1) @ v
@@ -344,8 +343,8 @@ EXERCISE = Exercise(
             ),
         ),
         "divided-at-each-key-only": Mistake(
-            "Your output is divided by the total at each key; what is carried over was divided already, and "
-            "is divided again. It is divided once, at the end.",
+            "Your output is divided by the total at each key; the sum so far was already divided, and is "
+            "divided again. Divide once, at the end.",
             STEP,
             (_build(each=lambda o, t: o / t, finish=lambda o, t: o),),
         ),

@@ -25,8 +25,8 @@ def _stub(x, w_qkv, num_heads):
 def _problems(rng):
     x = torch.tensor([[[0.5, -2.0], [0.5, 3.0], [0.5, 4.0], [2.0, 3.0]]])
     yield x, torch.tensor([[0.5, -2.0, 5.0, 1.0, 2.0, 1.5], [-4.0, -2.0, 0.5, 4.0, -0.5, 3.0]]), 2
-    # No size is 3, the number of the blocks. Each axis is 2 long once: what Python says of three names for
-    # the parts along an axis tells which one it was.
+    # No size is 3, the number of blocks. Each axis has length 2 once: Python's error for three names then
+    # tells along which axis the tensor was unpacked.
     for batch, n, num_heads, d_k in ((2, 7, 4, 5), (4, 5, 7, 2), (4, 7, 2, 5), (4, 2, 5, 7)):
         d_model = num_heads * d_k
         yield rng.normal(batch, n, d_model), rng.normal(d_model, 3 * d_model), num_heads
@@ -91,13 +91,13 @@ BLOCKS = {
         (lambda y, h, d: _cut(y, h, d, "h3d").permute(3, 0, 1, 2, 4),),
     ),
     "heads-interleaved": (
-        "Within each block, your function deals the columns out to the heads in turn; the d_k columns of a "
-        "head stand side by side.",
+        "Within each block, your function gives the columns to the heads in turn; the d_k columns of a head "
+        "are side by side.",
         STEP,
         (lambda y, h, d: _cut(y, h, d, "3dh").permute(2, 0, 1, 4, 3),),
     ),
     "blocks-interleaved": (
-        "Your function takes every third column for the queries; the three blocks stand side by side.",
+        "Your function takes every third column for the queries; the three blocks are side by side.",
         STEP,
         (
             lambda y, h, d: _cut(y, h, d, "hd3").permute(4, 0, 1, 2, 3),
@@ -105,7 +105,7 @@ BLOCKS = {
         ),
     ),
     "three-put-in-front-by-view": (
-        f"The axis of 3 gets in front of the tokens without a permute. {VIEW}",
+        f"Your function puts the axis of length 3 before the tokens without a permute. {VIEW}",
         CLINIC,
         (
             lambda y, h, d: y.reshape(3, *y.shape[:2], h, d),
@@ -116,8 +116,8 @@ BLOCKS = {
         ),
     ),
     "heads-put-in-front-by-view": (
-        f"The axis of the heads gets in front of the tokens without a transpose, before the blocks are taken "
-        f"apart. {VIEW}",
+        f"Your function puts the axis of the heads before the tokens without a transpose, before it takes "
+        f"the blocks apart. {VIEW}",
         CLINIC,
         (
             lambda y, h, d: y.reshape(len(y), h, y.shape[1], 3, d).permute(3, 0, 2, 1, 4),
@@ -127,17 +127,17 @@ BLOCKS = {
 }
 HEADS = {
     "view-without-transpose": (
-        f"Each block is brought to (batch, num_heads, n, d_k) without a transpose. {VIEW}",
+        f"Each block gets the shape (batch, num_heads, n, d_k) without a transpose. {VIEW}",
         CLINIC,
         (lambda t: t.reshape(3, t.shape[1], t.shape[3], t.shape[2], -1),),
     ),
     "transposed-before-the-cut": (
-        f"Each block is turned to (batch, d_model, n) first, and cut into heads afterwards. {VIEW}",
+        f"Each block is first transposed to (batch, d_model, n), and then cut into heads. {VIEW}",
         CLINIC,
         (lambda t: t.flatten(3).mT.reshape(3, t.shape[1], t.shape[3], t.shape[2], -1),),
     ),
     "not-transposed": (
-        "Your results are (batch, n, num_heads, d_k): the heads are not yet in front of the tokens.",
+        "Your results are (batch, n, num_heads, d_k): the heads are not yet before the tokens.",
         STEP,
         (lambda t: t,),
     ),
@@ -159,21 +159,21 @@ TURNED = {
 }
 ORDERS = {
     "wrong-order": (
-        "The three results are there, and not in the order query, key, value.",
+        "The three results are there, but not in the order query, key, value.",
         STEP,
         [order for order in permutations(range(3)) if order != (0, 1, 2)],
     ),
 }
 TWICE = {
     "one-result-twice": (
-        "The same result is returned more than once, and not all three are there.",
+        "The same result is returned more than once, so not all three are there.",
         STEP,
         [order for order in product(range(3), repeat=3) if len(set(order)) < 3],
     ),
 }
 PROJECTS = {
     "matrix-cut-by-view": (
-        "Your function cuts w_qkv into three by view or reshape: the first third of its numbers in memory "
+        "Your function cuts w_qkv into three with view or reshape: the first third of its numbers in memory "
         "becomes w_q. The blocks are groups of columns.",
         STEP,
         (lambda x, w: torch.cat([x @ m for m in w.reshape(3, len(w), -1)], -1),),
@@ -192,19 +192,20 @@ EXERCISE = Exercise(
         **deviations(_build, {"project": PROJECTS, "heads": TURNED, "order": TWICE}, pairs=False),
         **deviations(_build, {"blocks": BLOCKS, "heads": HEADS, "order": ORDERS}),
         "taken-apart-along-the-heads": Mistake(
-            "Your three names take the tensor apart along the axis of the heads. The axis of length 3 has to "
-            "come first: where it moves in the view, the numbers in permute change with it.",
+            "Your function unpacks the tensor into three names along the axis of the heads. The axis of "
+            "length 3 must come first: if its place in the view changes, the numbers in permute change too.",
             STEP,
             _along("h"),
         ),
         "taken-apart-along-another-axis": Mistake(
-            "Your three names take the tensor apart along its first axis, which is not the one of length 3.",
+            "Your function unpacks the tensor into three names along its first axis, which is not the one "
+            "of length 3.",
             STEP,
             _along("d") + _along("0") + _along("1"),
         ),
         "three-not-in-front": Mistake(
-            "All numbers are there, and the axis of length 3 is not the first one of what your function "
-            "returns: so the first result is not the query.",
+            "All numbers are there, but the axis of length 3 is not the first axis of the returned tensor, "
+            "so the first result is not the query.",
             STEP,
             tuple(
                 lambda x, w, h, axes=axes, sizes=sizes: _all(x, w, h, sizes).permute(axes)
@@ -214,13 +215,13 @@ EXERCISE = Exercise(
             ),
         ),
         "view-that-cannot-be": Mistake(
-            "view only cuts the numbers as they lie in memory, and here they lie in another order. To cut "
-            "the last axis alone works; another axis is moved by transpose or permute.",
+            "view only cuts the numbers as they lie in memory, but here they lie in another order. You can "
+            "cut the last axis alone; to move another axis, use transpose or permute.",
             CLINIC,
             (lambda x, w, h: (x @ w).chunk(3, -1)[0].view(len(x), h, x.shape[1], -1),),
         ),
         "cut-along-the-batch": Mistake(
-            "Your cut into three runs along the first axis, the batch; the columns are the last axis.",
+            "Your function cuts along the first axis, the batch; the columns are the last axis.",
             STEP,
             (lambda x, w, h: _named((x @ w).chunk(3)), lambda x, w, h: _named((x @ w).split(x.shape[-1]))),
         ),
@@ -233,8 +234,8 @@ EXERCISE = Exercise(
             ),
         ),
         "query-scaled": Mistake(
-            "Your function divides the query by a root; here it is only cut out, and the scores are divided "
-            "later.",
+            "Your function divides the query by a root; here it should only cut the query out. The scores "
+            "are divided later.",
             STEP,
             tuple(
                 lambda x, w, h, width=width: (lambda q, k, v: (q / width(x, h) ** 0.5, k, v))(
@@ -244,8 +245,8 @@ EXERCISE = Exercise(
             ),
         ),
         "columns-moved-and-read-otherwise": Mistake(
-            "Your function puts the columns of w_qkv in another order, and then reads them as if that order "
-            "were a third one.",
+            "Your function puts the columns of w_qkv in another order, and then reads them as if they were "
+            "in yet another order.",
             STEP,
             (lambda x, w, h: _moved(x, w, h, "3hd"), lambda x, w, h: _moved(x, w, h, "h3d")),
         ),

@@ -66,48 +66,46 @@ def _build(
 STEP, FUTURE = "3 Hide the padding", "1 Hide the future"
 REAL = {
     "mask-inverted": (
-        "Your mask says True at the padding: the real keys are hidden, and the padding is shown.",
+        "Your mask is True at the padding: the real keys are hidden, and the padding is shown.",
         "The inverted mask",
         (lambda s, n: ~_real(s, n),),
     ),
     "shows-one-padding": (
-        "Your mask takes one padding for a real token: of length 3, the positions 0, 1 and 2 are real.",
+        "Your mask treats one padded token as real: for length 3, the positions 0, 1 and 2 are real.",
         STEP,
         (lambda s, n: _real(s, n + 1),),
     ),
     "hides-the-last-token": (
-        "Your mask hides the last real token too: of length 3, the positions 0, 1 and 2 are real.",
+        "Your mask hides the last real token too: for length 3, the positions 0, 1 and 2 are real.",
         STEP,
         (lambda s, n: _real(s, n - 1),),
     ),
     "mask-ignored": ("Your function hides nothing.", STEP, (lambda s, n: _real(s, n + 99),)),
     "padding-at-the-front": (
-        "Your function hides keys at the front; the padding stands at the end.",
+        "Your function hides keys at the front; the padding is at the end.",
         STEP,
         (lambda s, n: _real(s, n).flip(-1),),
     ),
 }
 AXES = {
     "masks-queries-not-keys": (
-        "Your mask still lies along the axis of the queries: it hides rows, and a mask hides columns.",
+        "Your mask still lies along the axis of the queries: it hides rows, but should hide columns.",
         STEP,
         ((lambda r: r[:, :, None],),),
     ),
     "masks-queries-too": (
-        "Your function hides the padded keys, and empties the rows of the padded queries, too.",
+        "Your function hides the padded keys, but also hides every key from the padded queries.",
         STEP,
         ((lambda r: r[:, :, None] & r[:, None, :],),),
     ),
     "masks-either": (
-        "Your mask joins rows and columns with `|`: a pair is hidden only where query and key are both "
-        "padding.",
+        "Your mask joins rows and columns with `|`: a pair is hidden only if query and key are both padding.",
         STEP,
         ((lambda r: r[:, :, None] | r[:, None, :],),),
     ),
     "axis-of-queries-missing": (
         "Your mask is (batch, n), and lines up with the last two axes of the scores, (n, n): it needs an "
-        "axis "
-        "of length 1 for the queries.",
+        "axis of length 1 for the queries.",
         STEP,
         ((lambda r: r,), (lambda r: r[None],)),
     ),
@@ -130,8 +128,7 @@ WEIGH = {
     ),
     "hidden-scores-take-part": (
         "Hidden scores take part in the softmax, or in the maximum that is subtracted, before they are "
-        "hidden: "
-        "beside a large hidden score, the visible weights become 0.",
+        "hidden: beside a large hidden score, the visible weights become 0.",
         "2 Before the softmax, not after",
         (
             (
@@ -143,7 +140,8 @@ WEIGH = {
         ),
     ),
     "exp-overflows": (
-        "exp is taken of the scores as they are: above about 88 that is infinite in float32.",
+        "Your function takes exp of the scores as they are: above about 88 the result is infinite in "
+        "float32.",
         "2 Before the softmax, not after",
         (
             (
@@ -158,12 +156,12 @@ WEIGH = {
         ((lambda s, m: (s + m).softmax(-1),),),
     ),
     "scores-multiplied": (
-        "Hidden scores become 0, and not -inf: exp(0) is 1, so a hidden key takes part in the softmax.",
+        "Hidden scores become 0, not -inf: exp(0) is 1, so a hidden key takes part in the softmax.",
         FUTURE,
         ((lambda s, m: (s * m).softmax(-1),),),
     ),
     "softmax-over-queries": (
-        "The softmax runs over the queries, and not over the keys.",
+        "The softmax runs over the queries, not over the keys.",
         FUTURE,
         (
             (
@@ -175,7 +173,7 @@ WEIGH = {
         ),
     ),
     "softmax-over-the-batch": (
-        "The softmax runs over the sentences of the batch, and not over the keys.",
+        "The softmax runs over the sentences of the batch, not over the keys.",
         FUTURE,
         ((_axis(0), _axis(0, -1e9), lambda s, m: _axis(0)(s, m).nan_to_num()),),
     ),
@@ -201,7 +199,7 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, {"real": REAL, "axes": AXES, "weigh": WEIGH}),
         "scores-turned": Mistake(
-            "Your function swaps queries and keys, in the scores or in the result, and not in the mask.",
+            "Your function swaps queries and keys, in the scores or in the result, but not in the mask.",
             STEP,
             (
                 lambda s, n: mha_lab.masked_softmax(s.mT, _real(s, n)[:, :, None]),
@@ -210,13 +208,13 @@ EXERCISE = Exercise(
             ),
         ),
         "mask-returned": Mistake(
-            "Your function returns the mask; the weights are asked for.",
+            "Your function returns the mask; it should return the weights.",
             STEP,
             (lambda s, n: _real(s, n)[:, None, :], lambda s, n: _real(s, n)),
         ),
         "a-row-against-a-row": Mistake(
-            "Positions and lengths are both rows, and line up entry by entry; lengths as a column, "
-            "`lengths[:, None]`, meets every position.",
+            "Positions and lengths are both rows, so they line up entry by entry; with lengths as a column, "
+            "`lengths[:, None]`, each length lines up with every position.",
             STEP,
             (
                 lambda s, n: _zero_rows(s, (torch.arange(s.shape[-1]) < n)[:, None, :]),
@@ -224,17 +222,17 @@ EXERCISE = Exercise(
             ),
         ),
         "arguments-of-masked-fill": Mistake(
-            "`masked_fill` takes first where to fill, and then with what: `masked_fill(~mask, value)`.",
+            "`masked_fill` takes first the mask, and then the value: `masked_fill(~mask, value)`.",
             STEP,
             (lambda s, n: s.masked_fill(-torch.inf, ~_real(s, n)),),
         ),
         "all-lengths-at-once": Mistake(
-            "One whole number is needed there, and the lengths of all sentences are given at once.",
+            "One whole number is needed there, but your function gives the lengths of all sentences at once.",
             STEP,
             (lambda s, n: _sliced(s, n), lambda s, n: torch.arange(n)),
         ),
         "as-wide-as-the-longest": Mistake(
-            "Your mask is as wide as the longest sentence of the batch, and the scores are wider.",
+            "Your mask is as wide as the longest sentence of the batch, but the scores are wider.",
             STEP,
             (
                 lambda s, n: _zero_rows(s, mha_lab.padding_mask(n)[:, 0]),
@@ -243,7 +241,7 @@ EXERCISE = Exercise(
             ),
         ),
         "future-hidden-too": Mistake(
-            "Your function hides the padding, and the future, too: a causal mask is not asked for.",
+            "Your function hides the future as well as the padding: no causal mask is needed here.",
             STEP,
             (lambda s, n: _zero_rows(s, _real(s, n)[:, None] & mha_lab.causal_mask(s.shape[-1])),),
         ),

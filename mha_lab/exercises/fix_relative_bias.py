@@ -1,4 +1,4 @@
-"""Chapter 09: a relative bias that takes right for left."""
+"""Chapter 09: a relative bias that confuses right and left."""
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ def _pairs(knobs, one):
 
 
 def _explain(problems, results):
-    """Which column a distance gets, where it is another one than it should be."""
+    """The column that a distance gets, if it is not the right one."""
     if all(same(plain(_stub(*p)), result) for p, result in zip(problems, results, strict=True)):
         return None
     for (table, n), result in zip(problems, results, strict=True):
@@ -82,7 +82,7 @@ def _explain(problems, results):
             found = [c for c in range(2 * D + 1) if close(diagonal[:, :1], table[:, c : c + 1].numpy())]
             if len(found) == 1 and found[0] != column:
                 says = f"With D = {D} and n = {n}, distance {distance} gets the number of column {found[0]}; "
-                return "another-column", f"{says}its own stands in column {column}."
+                return "another-column", f"{says}its own is in column {column}."
     return None
 
 
@@ -106,13 +106,12 @@ DISTANCES = {
         (lambda n: _right(n).clamp(max=0), lambda n: _right(n).clamp(min=0)),
     ),
     "no-distance": (
-        "Your distance is 0 for all pairs: a row of positions and a column of them must meet in the "
-        "difference.",
+        "Your distance is 0 for all pairs: subtract a column of positions from a row of them.",
         STEP,
         (lambda n: torch.zeros(1, n).long(), lambda n: torch.zeros(n, 1).long(), lambda n: 0 * _right(n)),
     ),
     "one-axis-of-positions": (
-        "Your distance has one axis only; it needs one for the queries and one for the keys.",
+        "Your distance has only one axis; it needs one for the queries and one for the keys.",
         STEP,
         (torch.arange, lambda n: torch.zeros(n).long()),
     ),
@@ -130,7 +129,8 @@ KNOBS = {
             (lambda table, n: table.shape[1] // 2 - 1,),
         ),
         "middle-from-the-heads": (
-            "Your D is made from the number of heads, the first axis of the table; distances are the second.",
+            "Your D is computed from the number of heads, the first axis of the table; distances are the "
+            "second.",
             STEP,
             (lambda table, n: table.shape[0] // 2, lambda table, n: table.shape[0]),
         ),
@@ -140,14 +140,14 @@ KNOBS = {
             (lambda table, n: 2,),
         ),
         "middle-from-n": (
-            "Your D is made from n; it is made from the number of columns, 2 D + 1.",
+            "Your D is computed from n; compute it from the number of columns, 2 D + 1.",
             STEP,
             (lambda table, n: n - 1, lambda table, n: n // 2, lambda table, n: n),
         ),
     },
     "index": {
         "shifted-too-far": (
-            "Your function adds 2 D or 2 D + 1 to the distance: distance 0 stands in column D.",
+            "Your function adds 2 D or 2 D + 1 to the distance: distance 0 is in column D.",
             STEP,
             (
                 lambda d, D: d.clamp(-D, D) + 2 * D,
@@ -157,7 +157,7 @@ KNOBS = {
             ),
         ),
         "not-shifted": (
-            "D is not added to your distances: distance 0 stands in column D, and not in column 0.",
+            "D is not added to your distances: distance 0 is in column D, not in column 0.",
             STEP,
             (
                 lambda d, D: d.clamp(-D, D),
@@ -167,7 +167,7 @@ KNOBS = {
             ),
         ),
         "one-column-off": (
-            "Your index is one column off: distance 0 stands in column D.",
+            "Your index is one column off: distance 0 is in column D.",
             STEP,
             (
                 lambda d, D: d.clamp(-D, D) + D - 1,
@@ -179,7 +179,7 @@ KNOBS = {
         ),
         "counted-from-the-end": (
             "Your function reads distance 0 at index -D: negative indices count from the end, where -1 is "
-            "the last, so that is column D + 1, and not D.",
+            "the last, so that is column D + 1, not D.",
             STEP,
             (lambda d, D: d.clamp(-D, D) - D, lambda d, D: -d.clamp(-D, D) - D),
         ),
@@ -204,7 +204,7 @@ KNOBS = {
             ),
         ),
         "wrapped-around": (
-            "Your far distances start again at the other end of the table: they are to be clipped.",
+            "Your far distances start again at the other end of the table: clip them instead.",
             STEP,
             (lambda d, D: (d + D) % (2 * D + 1),),
         ),
@@ -216,7 +216,7 @@ KNOBS = {
             (lambda table, index: table.flip(0)[:, index],),
         ),
         "sign-of-the-bias": (
-            "Your function turns the sign of the bias: only the distance has the wrong sign.",
+            "Your function changes the sign of the bias: only the distance has the wrong sign.",
             STEP,
             (lambda table, index: -table[:, index],),
         ),
@@ -226,14 +226,14 @@ KNOBS = {
             (lambda table, index: table[index],),
         ),
         "one-head": (
-            "Your function reads one head of the table only.",
+            "Your function reads only one head of the table.",
             STEP,
             (lambda table, index: table[0, index], lambda table, index: table[0][index][None]),
         ),
     },
     "turn": {
         "heads-last": (
-            "Your heads are the last axis: `.T` turns all axes around, `.mT` only the last two.",
+            "Your heads are the last axis: `.T` reverses all axes, `.mT` swaps only the last two.",
             STEP,
             (lambda bias: bias.permute(*range(bias.ndim - 1, -1, -1)), lambda bias: bias.movedim(0, -1)),
         ),
@@ -243,7 +243,7 @@ KNOBS = {
             (lambda bias: bias.transpose(0, 1), lambda bias: bias.movedim(0, 1)),
         ),
         "half-of-it-0": (
-            "Your bias is 0 on one side of the diagonal: all keys have a number.",
+            "Your bias is 0 on one side of the diagonal, but all keys have a number.",
             STEP,
             (torch.tril, torch.triu),
         ),
@@ -263,18 +263,18 @@ EXERCISE = Exercise(
         **_pairs({"distance": BUG, **KNOBS}, "query-minus-key"),
         **_pairs(LOST, "sign-lost"),
         "far-is-zero": Mistake(
-            "Your bias is 0 for keys that are further off than D: they share the number of D.",
+            "Your bias is 0 for keys that are further away than D: they should get the number of distance D.",
             STEP,
             (_zero(lambda d, D: d.abs() <= D),),
         ),
         "far-is-zero-and-query-minus-key": Mistake(
-            f"Your bias is 0 for keys that are further off than D. And: {BUG['query-minus-key'][0]}",
+            f"Your bias is 0 for keys that are further away than D. And: {BUG['query-minus-key'][0]}",
             STEP,
             (lambda table, n: _zero(lambda d, D: d.abs() <= D)(table, n).mT,),
             ("far-is-zero", "query-minus-key"),
         ),
         "negative-step": Mistake(
-            "A tensor cannot be read backwards with `[::-1]`: `.flip(1)` does it for the columns.",
+            "A tensor cannot be read backwards with `[::-1]`: use `.flip(1)` to reverse the columns.",
             STEP,
             (lambda table, n: table[:, ::-1],),
         ),

@@ -35,7 +35,7 @@ def _build(product=lambda q, k: q @ k.mT, divisor=lambda q, x: math.sqrt(q.shape
 
 STEP = "5 Why divide by the square root of d_k?"
 DIVISORS = {
-    "not-scaled": ("Your scores are not divided at all: they spread by sqrt(d_k).", STEP, (lambda q, x: 1,)),
+    "not-scaled": ("Your scores are not divided: they spread by sqrt(d_k).", STEP, (lambda q, x: 1,)),
     "scaled-by-d_k": scores.DIVISORS["scaled-by-d_k"],
     "half-of-d_k": scores.DIVISORS["half-of-d_k"],
     "multiplied-by-the-root": scores.DIVISORS["multiplied-by-the-root"],
@@ -45,25 +45,25 @@ DIVISORS = {
         (lambda q, x: math.sqrt(x.shape[-2]),),
     ),
     "scaled-by-d_model": (
-        "Your scores are divided by the root of the width of x, as before; the sum in a dot product has "
-        "d_k terms.",
+        "Your scores are divided by the root of the width of x, as before; the sum in a dot product has d_k "
+        "terms.",
         STEP,
         (lambda q, x: math.sqrt(x.shape[-1]),),
     ),
     "scaled-by-d_model-itself": (
-        "Your scores are divided by the width of x; the sum in a dot product has d_k terms, and needs a "
-        "root.",
+        "Your scores are divided by the width of x; divide by the root of d_k, the number of terms in a dot "
+        "product.",
         STEP,
         (lambda q, x: x.shape[-1],),
     ),
     "scaled-twice": (
-        "Your scores are divided by the root of d_model and by that of d_k: only d_k belongs there.",
+        "Your scores are divided by the root of d_model and by that of d_k: only the root of d_k is needed.",
         STEP,
         (lambda q, x: math.sqrt(x.shape[-1] * q.shape[-1]),),
     ),
     "scaled-by-an-axis-from-the-front": (
         "Your scores are divided by the root of a size counted from the front, such as query.shape[1] or "
-        "len(query). With axes in front, that is not d_k; counted from the end, shape[-1] always is.",
+        "len(query). With axes in front, that is not d_k; shape[-1], counted from the end, always is.",
         STEP,
         (lambda q, x: math.sqrt(q.shape[1]), lambda q, x: math.sqrt(q.shape[0])),
     ),
@@ -75,7 +75,7 @@ DIVISORS = {
 }
 KEYS = {
     "shared-projection": (
-        "Queries and keys come from the same matrix, w_q, in your function.",
+        "In your function queries and keys come from the same matrix, w_q.",
         "6 Put together",
         (lambda q, k: q,),
     ),

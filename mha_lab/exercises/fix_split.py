@@ -39,14 +39,14 @@ EXERCISE = Exercise(
     bug=_stub,
     mistakes={
         "permute-as-it-was": Mistake(
-            "Your columns are cut right, and the axes are then put in the order 0, 3, 1, 2, as before: the "
-            "heads are no longer axis 3.",
+            "Your columns are cut correctly, but the axes are then put in the order 0, 3, 1, 2, as before: "
+            "the heads are no longer axis 3.",
             BARE,
             (lambda x, h: x.unflatten(-1, (h, -1)).permute(0, 3, 1, 2),),
         ),
         "bug-still-there": Mistake(
-            "Your columns are dealt out to the heads in turn, as before: head h gets columns h, h + "
-            "num_heads and so on. It should get d_k columns that stand together.",
+            "Your columns are given to the heads in turn, as before: head h gets columns h, h + num_heads "
+            "and so on. It should get d_k neighbouring columns.",
             VIEW,
             (_stub,),
         ),

@@ -29,36 +29,35 @@ def _too_narrow(heads, w_o):
 
 GATHERED = {
     "summed-over-heads": (
-        "Your function returns the sum over the heads; one contribution for each head is asked for.",
+        "Your function returns the sum over the heads; it should return one contribution for each head.",
         STEP,
         (lambda written: written.sum(1),),
     ),
     "heads-averaged": (
-        "Your function returns the mean over the heads; one contribution for each head is asked for.",
+        "Your function returns the mean over the heads; it should return one contribution for each head.",
         STEP,
         (lambda written: written.mean(1),),
     ),
     "not-swapped-back": (
-        "Your contributions have the axes (batch, n, num_heads, d_model): tokens and heads are to be "
-        "swapped.",
+        "Your contributions have the axes (batch, n, num_heads, d_model): swap tokens and heads.",
         STEP,
         (lambda written: written.transpose(1, 2),),
     ),
     "heads-in-front": (
-        "Your contributions have the axes (num_heads, batch, n, d_model); the heads belong behind the "
+        "Your contributions have the axes (num_heads, batch, n, d_model); the heads should come after the "
         "batch, where `dim=1` of `torch.stack` puts them.",
         STEP,
         (lambda written: written.transpose(0, 1),),
     ),
     "heads-last": (
-        "Your contributions have the heads on the last axis; they belong behind the batch, where `dim=1` of "
-        "`torch.stack` puts them.",
+        "Your contributions have the heads on the last axis; they should come after the batch, where "
+        "`dim=1` of `torch.stack` puts them.",
         STEP,
         (lambda written: written.movedim(1, -1),),
     ),
     "joined-not-stacked": (
-        "Your contributions are joined along an axis that was there before, as `torch.cat` does; the heads "
-        "need an axis of their own, as `torch.stack` makes.",
+        "Your contributions are joined along an existing axis, as `torch.cat` does; the heads need a new "
+        "axis, which `torch.stack` makes.",
         STEP,
         (
             lambda written: written.flatten(1, 2),
@@ -67,8 +66,8 @@ GATHERED = {
         ),
     ),
     "running-sums": (
-        "What head h writes is added to that of the heads before it in your function: is it collected after "
-        "`+=`?",
+        "In your function what head h writes is added to what the heads before it write: is it collected "
+        "after `+=`?",
         STEP,
         (lambda written: written.cumsum(1),),
     ),
@@ -115,11 +114,11 @@ EXERCISE = Exercise(
             (lambda x, w: _output(x, w)[:, None].expand(-1, x.shape[1], -1, -1),),
         ),
         "no-output-projection": Mistake(
-            "Your function returns the heads as they came: w_o is not used.", TWO, (lambda x, w: x.clone(),)
+            "Your function returns the heads unchanged: w_o is not used.", TWO, (lambda x, w: x.clone(),)
         ),
         "heads-not-alone": Mistake(
-            "In your function each slice of w_o meets the sum of all heads, or each head the sum of all "
-            "slices; a head belongs to its own slice alone.",
+            "In your function the sum of all heads is multiplied by each slice of w_o, or each head by the "
+            "sum of all slices; multiply each head by its own slice only.",
             STEP,
             (
                 lambda x, w: x.sum(1, keepdim=True) @ own_rows(x, w),
@@ -140,8 +139,8 @@ EXERCISE = Exercise(
             ),
         ),
         "axes-of-w_o-swapped": Mistake(
-            "Your function sees w_o as (d_v, num_heads, d_model): its rows are those of head 0, then those "
-            "of head 1, so that it is (num_heads, d_v, d_model).",
+            "Your function reads w_o as (d_v, num_heads, d_model): its rows are those of head 0, then those "
+            "of head 1, so it is (num_heads, d_v, d_model).",
             BREAK,
             (lambda x, w: x @ w.view(x.shape[3], x.shape[1], -1),),
         ),
@@ -155,14 +154,14 @@ EXERCISE = Exercise(
             ),
         ),
         "too-narrow": Mistake(
-            "The tensor that is to hold the contributions is d_v wide in your function; a contribution has "
-            "as many columns as w_o.",
+            "In your function the tensor for the contributions is d_v wide; a contribution has as many "
+            "columns as w_o.",
             STEP,
             (_too_narrow,),
         ),
         "batch-taken-for-heads": Mistake(
-            "Your function counts the heads on the first axis, which is the batch: heads is "
-            "(batch, num_heads, n, d_v).",
+            "Your function counts the heads on the first axis, which is the batch: heads is (batch, "
+            "num_heads, n, d_v).",
             STEP,
             (
                 lambda x, w: torch.stack(

@@ -24,10 +24,10 @@ def leaks_future(attention, n, d_model):
     return False
 
 
-ASKED, ENOUGH = 20, 16  # inputs; where numbers are whole, two inputs may look like one
+ASKED, ENOUGH = 20, 16  # inputs; if numbers are whole, two inputs may look like one
 
 
-# What a test said, and how it came to that, in words: they are printed for `got`.
+# What a test returned, and how it got there, in words that are printed for `got`.
 WORDS = re.compile(
     r"a test saying (True|False) after (\d+) calls?(?: with (\d+) inputs?)?"
     r"(?:, row ([\d,]+) changed)?(?:, row (\d+) changed in (\d+))?"
@@ -46,7 +46,7 @@ class _Read(NamedTuple):
 
     @property
     def few(self):
-        """Fewer inputs than are asked for."""
+        """Fewer inputs than required."""
         return self.inputs is not None and (self.inputs < ENOUGH or self.rare is not None)
 
 
@@ -55,7 +55,7 @@ def _many(number, what):
 
 
 def _watch(answer, attention, n, d_model):
-    """An object whose class has these words for a name; what is neither true nor false is left alone."""
+    """An object whose class has these words as its name; or the result, if it is neither true nor false."""
     watched = leaks.Watched(attention)
 
     def given(x):
@@ -101,74 +101,86 @@ def _accepts(result, attention, n, d_model):
         return "wrong-dtype", f"Your function returns {compare.kind(result)}; True or False is expected."
     if read.said == attention.leaks and not (read.few and not read.said):
         return None
-    seen = f"Your function says {read.said} of an attention {attention.does}."
+    seen = f"Your function returns {read.said} for an attention {attention.does}."
     if read.calls:
         seen += f" It called this attention {_many(read.calls, 'time')}"
         seen += "." if read.inputs is None else f", with {_many(read.inputs, 'input')}."
     if read.said == attention.leaks:
-        return "too-few-inputs", f"{seen} False is right here, but at least {ASKED} inputs are asked for."
+        return "too-few-inputs", f"{seen} False is right here, but at least {ASKED} inputs are required."
     return ("false-alarm" if read.said else "misses-a-leak"), seen
 
 
 # From all verdicts to the cause
 
-NO_LEAK = "It says True where an output depends on"
+NO_LEAK = "Your function returns True if an output depends on"
 CAUSES = {
-    "never-calls": "It never calls `attention`.",
-    "no-copy": "Calls that belong together get the same numbers. `y = x` gives one tensor a second name, "
-    "so a change "
-    "of one changes both; `x.clone()` makes a copy. Is the changed one passed on?",
-    "always-false": "It says False of every attention. Can the line that returns True be reached?",
-    "always-true": "It says True of every attention. Output i may depend on the inputs up to i, its own "
-    "included: compare only the outputs before the changed token.",
-    "inverted": "It says True of all attentions that do not leak, and False of some that do: are True and "
-    "False "
-    "swapped?",
-    "own-token": f"{NO_LEAK} its own input, which is no leak. Only the outputs before the changed token j "
-    f"have "
-    "to stay: `[:j]`, or above the diagonal, `triu(1)`.",
+    "never-calls": "Your function never calls `attention`.",
+    "no-copy": "The calls that you compare get the same numbers. `y = x` gives one tensor a second name, "
+    "so a change of one changes both; `x.clone()` makes a copy. Is the changed one passed to `attention`?",
+    "always-false": "Your function returns False for every attention. Can the line that returns True be "
+    "reached?",
+    "always-true": "Your function returns True for every attention. Output i may depend on the inputs up to "
+    "i, its own included: compare only the outputs before the changed token.",
+    "inverted": "Your function returns True for all attentions that do not leak, and False for some that do: "
+    "are True and False swapped?",
+    "own-token": f"{NO_LEAK} its own input, which is no leak. Only the outputs before the changed token "
+    "j have to stay the same: `[:j]`, or above the diagonal, `triu(1)`.",
     "earlier-inputs": f"{NO_LEAK} earlier inputs, which is no leak. After a change of token j, the outputs "
-    "before j have to stay, not those behind it.",
+    "before j have to stay the same, not those after it.",
     "changes-stay": f"{NO_LEAK} earlier inputs, which is no leak. Token 1 is still changed when token 2 is: "
-    f"`y = x` "
-    "makes no copy, and `x.clone()` does.",
-    "false-alarm": "It says True of attentions that do not leak. An output may depend on its own input and "
-    "on "
-    "earlier ones.",
+    "`y = x` makes no copy, but `x.clone()` does.",
+    "false-alarm": "Your function returns True for attentions that do not leak. An output may depend on its "
+    "own input and on earlier ones.",
 }
 SMALL = {
     "tiny": (
         "tolerance-too-wide",
-        "It misses a leak that moves outputs by less than 0.001: is the tolerance too wide, or the change "
-        "of the "
-        "token too small? Rounding moves outputs by less than 0.00001.",
+        "Your function misses a leak that moves outputs by less than 0.001: is the tolerance too wide, or "
+        "the change of the token too small? Rounding moves outputs by less than 0.00001.",
     ),
     "negative": (
         "without-the-absolute-value",
-        "It misses leaks that make outputs smaller: a difference may be negative. Is `.abs()` missing?",
+        "Your function misses leaks that make outputs smaller: a difference may be negative. Is `.abs()` "
+        "missing?",
     ),
     "one-number": (
         "one-number-of-a-token",
-        "It misses a leak from and to the last number of a token: change and compare all numbers of a token.",
+        "Your function misses a leak from and to the last number of a token: change and compare all numbers "
+        "of a token.",
     ),
 }
-EARLY, LATE = "Does a loop end too early, or has the input fewer than n rows?", "Does a loop start too late?"
+EARLY, LATE = (
+    "Does a loop end too early, or does the input have fewer than n rows?",
+    "Does a loop start too late?",
+)
 MISSED = {  # of the leaks from one token to one other
     frozenset(kinds.split()): told
     for kinds, *told in (
-        ("far middle", "neighbours-only", "It finds no leak but those to the output right before the token."),
-        ("first middle", "last-token-only", "It finds no leak but those from the last token."),
-        ("far last", "never-the-last-token", f"It misses leaks from the last token. {EARLY}"),
-        ("first last", "never-the-neighbour", "It misses leaks to the output right before the token."),
-        ("last middle", "output-0-only", "It finds no leak but those to output 0."),
-        ("far first", "never-output-0", f"It misses leaks to output 0. {LATE}"),
-        ("first", "never-token-1", f"It misses the leak from token 1 to output 0. {LATE}"),
+        (
+            "far middle",
+            "neighbours-only",
+            "Your function finds only leaks to the output right before the token.",
+        ),
+        ("first middle", "last-token-only", "Your function finds only leaks from the last token."),
+        ("far last", "never-the-last-token", f"Your function misses leaks from the last token. {EARLY}"),
+        (
+            "first last",
+            "never-the-neighbour",
+            "Your function misses leaks to the output right before the token.",
+        ),
+        ("last middle", "output-0-only", "Your function finds only leaks to output 0."),
+        ("far first", "never-output-0", f"Your function misses leaks to output 0. {LATE}"),
+        ("first", "never-token-1", f"Your function misses the leak from token 1 to output 0. {LATE}"),
         (
             "last",
             "never-output-n-2",
-            f"It misses the leak from the last token to the output before it. {EARLY}",
+            f"Your function misses the leak from the last token to the output before it. {EARLY}",
         ),
-        ("far first last middle", "no-single-pair", "It finds no leak that is from one token to one other."),
+        (
+            "far first last middle",
+            "no-single-pair",
+            "Your function finds no leak from one token to one other.",
+        ),
     )
 }
 KINDS = {
@@ -184,7 +196,7 @@ KINDS = {
 
 
 def _explains(problems, results):
-    """What fits all verdicts together."""
+    """The cause that fits all verdicts together."""
     reads = [_read(result) for result in results]
     if None in reads:
         return None
@@ -216,7 +228,7 @@ def _alarm(alarms, missed, stay):
 
 
 def _misses(calm, missed):
-    """What is wrong with a test that says ``False`` too often; ``calm``: how it tried what has no leak."""
+    """What is wrong with a test that returns ``False`` too often; ``calm``: what it did without a leak."""
     found = list(filter(None, [_rows(calm)]))
     if few := _few(calm):  # then it is luck which leaks it finds
         return found + few
@@ -224,7 +236,7 @@ def _misses(calm, missed):
     if not found and rest and rest not in MISSED:
         kinds = "; ".join(KINDS[kind] for kind in KINDS if kind in missed)
         enough = "Is one input that shows a leak enough for True?"
-        return [("misses-a-leak", f"In this run it misses leaks {kinds}. {enough}")]
+        return [("misses-a-leak", f"In this run your function misses leaks {kinds}. {enough}")]
     small = [SMALL[kind] for kind in SMALL if kind in missed]
     return (found or [MISSED[key] for key in MISSED if key == rest]) + small
 
@@ -252,8 +264,8 @@ def _rows(calm):
 
 
 def _few(calm):
-    """Said of a test that tries too few inputs."""
-    half = "a leak may show for half of all inputs only"
+    """The cause for a test that tries too few inputs."""
+    half = "a leak may show for only half of all inputs"
     few = [read for _, read in calm if read.few]
     if not few:
         return []
@@ -261,17 +273,19 @@ def _few(calm):
     if inputs >= ENOUGH:
         row, times = few[0].rare
         where = f"of {_many(few[0].inputs, 'input')}, {times} have token {row} changed"
-        return [("too-few-inputs", f"Not each token is changed in each input ({where}), and {half}.")]
-    cause = f"Only {_many(inputs, 'input')} {'is' if inputs == 1 else 'are'} tried, and {half}."
+        return [("too-few-inputs", f"Not every token is changed in every input ({where}), but {half}.")]
+    cause = f"Only {_many(inputs, 'input')} {'is' if inputs == 1 else 'are'} tried, but {half}."
     if inputs == 1:
-        what = f"It says False after {_many(calls, 'call')}, and {half}." if calls <= 2 else cause
-        why = "Is a loop missing, does a `return` end it in its first round, or has every round the same x?"
+        what = (
+            f"Your function returns False after {_many(calls, 'call')}, but {half}." if calls <= 2 else cause
+        )
+        why = "Is a loop missing, does a `return` end it in its first round, or is x the same in every round?"
         cause = f"{what} {why}"
     return [("too-few-inputs", cause)]
 
 
 def _with(*size):
-    """What an attention raises for this."""
+    """The error that an attention raises for an input of this size."""
     return lambda attention, n, d_model: attention(
         torch.zeros([{"n": n, "d_model": d_model}.get(part, part) for part in size])
     )
@@ -289,8 +303,8 @@ EXERCISE = Exercise(
     explains=_explains,
     mistakes={
         "maximum-of-nothing": Mistake(
-            "A maximum is taken of nothing: before token 0 there is no output, and after the last one "
-            "neither.",
+            "Your function takes the maximum of an empty tensor: there is no output before token 0, and "
+            "none after the last one.",
             STEP,
             (
                 lambda attention, n, d_model: torch.zeros(0, d_model).max(),
@@ -298,12 +312,12 @@ EXERCISE = Exercise(
             ),
         ),
         "input-transposed": Mistake(
-            "The input is (d_model, n); `attention` is called with (n, d_model), one row a token.",
+            "The input is (d_model, n); call `attention` with (n, d_model), one row for each token.",
             STEP,
             (_with("d_model", "n"),),
         ),
         "input-of-another-size": Mistake(
-            "The input has other sizes than `n` and `d_model`: `attention` is called with (n, d_model).",
+            "The input has other sizes than `n` and `d_model`: call `attention` with (n, d_model).",
             STEP,
             tuple(
                 _with(*size)
@@ -314,7 +328,7 @@ EXERCISE = Exercise(
             ),
         ),
         "input-without-two-axes": Mistake(
-            "The input does not have two axes: `attention` is called with one input at a time, (n, d_model).",
+            "The input does not have two axes: call `attention` with one input at a time, (n, d_model).",
             STEP,
             (
                 _with("n"),

@@ -15,7 +15,7 @@ def masked_softmax(scores, mask):
 
 
 def _problems(rng):
-    """With ``True`` behind them, the gradient is asked for, too."""
+    """A problem that ends in ``True`` tests the gradient, too."""
     scores = torch.tensor([[0.5, 1.5, 2.0], [1.0, -0.5, 0.2]])
     some, empty = torch.tensor([[True, True, False], [False, True, True]]), torch.tensor([[True], [False]])
     large = torch.tensor([[1.0, 2.0, 200.0], [3.0, 1.0, -1.0]])
@@ -29,7 +29,7 @@ def _problems(rng):
     yield scores, some, True
     yield scores, some.flip(-1) & empty, True
     yield large, last_hidden, True
-    # How many axes stand in front, and which of all axes the mask has, 1 for those that are repeated.
+    # The number of axes in front, and the axes of the mask: x for those of full size, 1 for the others.
     for leading, kept in ((0, "xx"), (1, "1xx"), (1, "xx"), (2, "x1xx"), (2, "x11x"), (2, "x")):
         sizes = rng.primes(2 + leading)
         mask = rng.mask(
@@ -41,7 +41,7 @@ def _problems(rng):
 
 
 def _call(answer, scores, mask, gradient=False):
-    """The weights, and where the gradient of their squares' sum is NaN; ``None`` if there is none."""
+    """The weights, and where the gradient of the sum of their squares is NaN; ``None`` without one."""
     if not gradient:
         return answer(scores, mask)
     fine = torch.zeros_like(scores, dtype=torch.bool)
@@ -85,7 +85,7 @@ HIDING = _filled(), _added, _filled(-1e9), lambda s, m: s.masked_fill(~m & _some
 
 
 def _of(*hiding, after=AFTER, dim=-1):
-    """Each way to hide with each that may follow; ``dim`` may depend on how many axes there are."""
+    """Each way to hide, with each step that may follow; ``dim`` may depend on how many axes there are."""
     axis = dim if callable(dim) else lambda s: dim
     return tuple(
         lambda s, m, hide=hide, then=then: then(torch.softmax(hide(s, m), axis(s)), m)
@@ -112,7 +112,7 @@ PUT = (
 
 
 def _indexed(ways):
-    """A score is set by an index, to the first of these; then comes one of the others."""
+    """Scores are set by an index, to the first of ``ways``; one of the others follows."""
     low, *ends = ways
     return tuple(
         lambda s, m, start=start, end=end: end(torch.softmax(_put(start(s), m, low), -1), m)
@@ -125,7 +125,7 @@ def _exp(finish, hide=lambda e, m: e * m, shift=lambda s: 0):
     return lambda s, m: finish(hide(torch.exp(s - shift(s)), m), m)
 
 
-# What may be divided by, so that an empty row is not 0 / 0.
+# Ways to divide, with and without care for an empty row, which is 0 / 0.
 DIVISIONS = (
     lambda e, m: e / e.sum(-1, keepdim=True),
     lambda e, m: (e / e.sum(-1, keepdim=True)).nan_to_num(),
@@ -144,7 +144,7 @@ def _first_axis(s):
 STEP, FUTURE, LATE = "5 A query that may see nothing", "1 Hide the future", "2 Before the softmax, not after"
 INDEX = (
     "an index in square brackets needs a mask of the scores' own shape; `masked_fill` and `torch.where` "
-    "repeat a smaller one"
+    "broadcast a smaller one"
 )
 EXERCISE = Exercise(
     answer=masked_softmax,
@@ -157,7 +157,7 @@ EXERCISE = Exercise(
     call=_call,
     mistakes={
         "nan-for-empty-row": Mistake(
-            "A row that sees nothing stays in the softmax with -inf alone, and becomes NaN.",
+            "In a row that sees nothing, your function takes the softmax of -inf alone, which is NaN.",
             STEP,
             (
                 *_of(_filled(), _added, after=AFTER[:1]),
@@ -166,14 +166,14 @@ EXERCISE = Exercise(
             ),
         ),
         "nan-in-the-gradient": Mistake(
-            "NaN arises in a row that sees nothing, and is overwritten after the softmax only. Backward "
-            "passes through the softmax again, and meets it there.",
+            "A row that sees nothing becomes NaN, and is overwritten only after the softmax. The backward "
+            "pass goes through the softmax again, and finds the NaN there.",
             STEP,
             _of(_added, after=(AFTER[1], AFTER[2], AFTER[4])),
         ),
         "overwritten-in-place": Mistake(
-            "The result of the softmax is overwritten in place, and backward still needs it: no gradient can "
-            "be computed. `masked_fill` and `torch.where` make a new tensor.",
+            "The result of the softmax is overwritten in place, but the backward pass still needs it: no "
+            "gradient can be computed. `masked_fill` and `torch.where` make a new tensor.",
             STEP,
             _of(
                 *HIDING,
@@ -186,20 +186,19 @@ EXERCISE = Exercise(
         ),
         "empty-row-not-zeroed": Mistake(
             "Your function does not hide the keys of a row that sees nothing, and does not set that row to "
-            "0: it is weighted as if nothing was hidden.",
+            "0: it is weighted as if nothing were hidden.",
             STEP,
             _of(HIDING[3], after=AFTER[:2]),
         ),
         "uniform-for-empty-row": Mistake(
-            "A large negative number hides nothing from a row in which every key has it: all its keys get "
-            "the same weight.",
+            "A large negative number hides nothing in a row in which every key has it: all its keys get the "
+            "same weight.",
             STEP,
             _of(*map(_filled, (-1e4, -1e6, -1e9, -1e30, torch.finfo().min)), after=AFTER[:1]),
         ),
         "fill-not-low-enough": Mistake(
-            "The number in the place of a hidden score is not low enough: beside low visible scores, a "
-            "hidden key "
-            "takes part in the softmax. -inf is always low enough.",
+            "The number that replaces a hidden score is not low enough: beside low visible scores, a hidden "
+            "key takes part in the softmax. -inf is always low enough.",
             STEP,
             _of(*map(_filled, (-1.0, -10.0, -20.0, -50.0, -99.0, -100.0, -999.0, -1000.0))),
         ),
@@ -236,8 +235,8 @@ EXERCISE = Exercise(
             ),
         ),
         "exp-overflows": Mistake(
-            "exp is taken of the scores as they are: above about 88 that is infinite in float32. "
-            "torch.softmax avoids that; give it scores in which the hidden ones are -inf.",
+            "Your function takes exp of the scores as they are: above about 88 the result is infinite in "
+            "float32. torch.softmax avoids that; give it scores in which the hidden ones are -inf.",
             LATE,
             tuple(_exp(divide, hide) for divide in DIVISIONS for hide in HIDES)
             + tuple(
@@ -245,7 +244,7 @@ EXERCISE = Exercise(
             ),
         ),
         "scores-multiplied": Mistake(
-            "Hidden scores become 0, and not -inf: exp(0) is 1, so a hidden key takes part in the softmax.",
+            "Hidden scores become 0, not -inf: exp(0) is 1, so a hidden key takes part in the softmax.",
             FUTURE,
             _of(lambda s, m: s * m),
         ),
@@ -256,26 +255,26 @@ EXERCISE = Exercise(
             _of(lambda s, m: s + m),
         ),
         "inverted-mask-added-as-bool": Mistake(
-            "The turned mask, ~mask, is added to the scores: True counts as 1, so hidden keys take part in "
-            "the softmax.",
+            "The inverted mask, ~mask, is added to the scores: True counts as 1, so hidden keys take part "
+            "in the softmax.",
             "4 Three conventions",
             _of(lambda s, m: s + ~m),
         ),
         "bool-subtracted": Mistake(
-            "Booleans cannot be subtracted: `~mask` turns them around, and `mask.float()` makes numbers of "
-            "them.",
+            "Booleans cannot be subtracted: `~mask` inverts them, and `mask.float()` turns them into "
+            "numbers.",
             "4 Three conventions",
             (lambda s, m: 1 - m, lambda s, m: s - m),
         ),
         "zero-times-infinity": Mistake(
-            "A visible key gets 0 times infinity, which is NaN, or what you make of NaN: put -inf in with "
-            "`masked_fill` or `torch.where`.",
+            "A visible key gets 0 times infinity, which is NaN, or the number that you replace NaN by: put "
+            "-inf in with `masked_fill` or `torch.where`.",
             "4 Three conventions",
             _of(lambda s, m: s + ~m * -torch.inf, after=(AFTER[0], AFTER[1], AFTER[2], AFTER[3])),
         ),
         "large-number-added": Mistake(
             "A large negative number is added to every score of a row that sees nothing. That hardly "
-            "changes the differences between them, so the row is weighted as if nothing was hidden.",
+            "changes the differences between them, so the row is weighted as if nothing were hidden.",
             STEP,
             _of(*(lambda s, m, low=low: s + ~m * low for low in (-1e4, -1e5, -1e6)), after=AFTER[:1]),
         ),
@@ -286,7 +285,7 @@ EXERCISE = Exercise(
             + _indexed((-1e9, *AFTER[2:], PUT[0], PUT[2])),
         ),
         "indexed-and-empty-row": Mistake(
-            f"A row that sees nothing does not become 0 in your function. And: {INDEX}.",
+            f"In your function a row that sees nothing does not become 0. And: {INDEX}.",
             STEP,
             _indexed((-torch.inf, AFTER[0], AFTER[3], AFTER[5]))
             + _indexed((-1e9, AFTER[0], AFTER[1], PUT[1])),
@@ -297,7 +296,7 @@ EXERCISE = Exercise(
             (lambda s, m: _put_rows(torch.softmax(s, -1), ~m),),
         ),
         "mask-ignored": Mistake(
-            "The mask hides no key in your function.",
+            "In your function the mask hides no key.",
             FUTURE,
             (
                 *_of(lambda s, m: s, after=(AFTER[0], AFTER[2])),
@@ -305,14 +304,13 @@ EXERCISE = Exercise(
             ),
         ),
         "softmax-over-queries": Mistake(
-            "The softmax runs over the queries, the last axis but one; a query shares 1 among the keys.",
+            "The softmax runs over the queries, the second to last axis; it should run over the keys.",
             FUTURE,
             _of(*HIDING, dim=-2),
         ),
         "softmax-over-an-axis-from-the-front": Mistake(
-            "The softmax runs over an axis that is counted from the front, or left out; the keys are "
-            "always the "
-            "last, dim=-1.",
+            "The softmax runs over an axis counted from the front, or `dim` is left out; the keys are "
+            "always the last axis, dim=-1.",
             FUTURE,
             _of(*HIDING, dim=0) + _of(*HIDING, dim=1) + _of(*HIDING, dim=_first_axis),
         ),
@@ -333,12 +331,12 @@ EXERCISE = Exercise(
             (lambda s, m: torch.exp(s) * m, lambda s, m: torch.exp(_filled()(s, m))),
         ),
         "plus-infinity": Mistake(
-            "A hidden score becomes +inf, and not -inf.",
+            "A hidden score becomes +inf, not -inf.",
             FUTURE,
             _of(_filled(torch.inf), lambda s, m: s.masked_fill(~m & _some(m), torch.inf)),
         ),
         "arguments-of-masked-fill": Mistake(
-            "`masked_fill` takes first where to fill, and then with what: `masked_fill(~mask, value)`.",
+            "`masked_fill` takes first the mask, and then the value: `masked_fill(~mask, value)`.",
             FUTURE,
             (lambda s, m: s.masked_fill(-torch.inf, ~m), lambda s, m: s.masked_fill(~m)),
         ),
@@ -348,12 +346,13 @@ EXERCISE = Exercise(
             (*HIDING, lambda s, m: s * m, lambda s, m: s.masked_fill(~m, 0)),
         ),
         "visible-rows-emptied": Mistake(
-            "A row becomes 0 as soon as one of its keys is hidden; only a row in which all are is to be 0.",
+            "A row becomes 0 as soon as one of its keys is hidden; only a row in which all keys are hidden "
+            "should be 0.",
             STEP,
             _of(*HIDING, after=(lambda w, m: w * m.all(-1, keepdim=True),)),
         ),
         "full-rows-emptied": Mistake(
-            "The rows that see something are set to 0, and not those that see nothing: is a `~` missing?",
+            "The rows that see something are set to 0, not those that see nothing: is a `~` missing?",
             STEP,
             (
                 *_of(*HIDING, after=(lambda w, m: w.masked_fill(_some(m), 0), lambda w, m: w * ~_some(m))),
@@ -363,8 +362,7 @@ EXERCISE = Exercise(
             ),
         ),
         "empty-columns": Mistake(
-            "`any` runs over another axis than the keys: use any(dim=-1), which says which queries see some "
-            "key.",
+            "`any` does not run over the keys: use any(dim=-1), which tells which queries see some key.",
             STEP,
             tuple(
                 lambda s, m, dim=dim, hide=hide: torch.softmax(
@@ -375,9 +373,8 @@ EXERCISE = Exercise(
             ),
         ),
         "axis-dropped": Mistake(
-            "A sum, a maximum or `any` over the keys drops their axis, and what is left lines up with the "
-            "wrong "
-            "one: `keepdim=True` keeps it with length 1.",
+            "A sum, a maximum or `any` over the keys drops their axis, so the result lines up with the "
+            "wrong axis: `keepdim=True` keeps it with length 1.",
             STEP,
             (
                 lambda s, m: torch.softmax(_filled()(s, m), -1).masked_fill(~m.any(-1), 0),

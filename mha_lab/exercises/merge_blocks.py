@@ -8,7 +8,7 @@ from mha_lab.exercises import Exercise, Mistake, deviations
 
 
 def merge_blocks(m_a, l_a, o_a, m_b, l_b, o_b):
-    """``(n_q, 1)``, ``(n_q, 1)``, ``(n_q, d_v)`` of both halves to the same of all keys."""
+    """``(n_q, 1)``, ``(n_q, 1)``, ``(n_q, d_v)`` of both halves to the same for all keys."""
     m = torch.maximum(m_a, m_b)
     shift = m.masked_fill(m == -torch.inf, 0.0)
     c_a, c_b = torch.exp(m_a - shift), torch.exp(m_b - shift)
@@ -33,7 +33,7 @@ def _problems(rng):
         torch.tensor([[4.0, 10.0, -6.0], [-8.0, 2.0, 14.0]]),
     )
     yield *_half(left, values[0]), *_half(right, values[1])
-    # The first query saw nothing on the left, the second nothing on the right, the third nothing at all.
+    # The first query saw nothing on the left, the second nothing on the right, the third nothing.
     left = torch.tensor([[0.0, 0.0], [0.5, 0.25], [0.0, 0.0]]).log()
     right = torch.tensor([[0.25, 0.2], [0.0, 0.0], [0.0, 0.0]]).log()
     yield *_half(left, values[0][:, :2]), *_half(right, values[1][:, :2])
@@ -90,7 +90,7 @@ def _empty_as_zero(m_a, m_b):
 
 
 def _rescaled(side, returned, shift, one):
-    """To m of one half; with ``one`` that half itself is left as it is."""
+    """Rescaled to the m of one half; with ``one`` that half itself is left as it is."""
 
     def factors(m_a, m_b, s):
         chosen = side(m_a, m_b)
@@ -116,18 +116,18 @@ STEP, BLOCKS, BREAK = (
 KNOBS = {
     "highest": {
         "nan-for-empty-row": (
-            "For a query that saw nothing in both halves your function computes -inf - (-inf), which is NaN.",
+            "For a query that saw nothing in either half your function computes -inf - (-inf), which is NaN.",
             BLOCKS,
             (lambda a, b: (torch.maximum(a, b),) * 2,),
         ),
         "m-set-to-0": (
-            "Your function returns the m in which -inf was replaced by 0: that is needed for the differences "
-            "only. A score of 0 is not the same as no score.",
+            "Your function returns the m in which -inf was replaced by 0: that is needed only for the "
+            "differences. A score of 0 is not the same as no score.",
             BLOCKS,
             (lambda a, b: (_highest(a, b)[1],) * 2,),
         ),
         "m-made-finite": (
-            "Your function returns a large negative number for m where nothing was seen; -inf is asked for.",
+            "Your function returns a large negative number for m if nothing was seen; it should return -inf.",
             BLOCKS,
             tuple(
                 lambda a, b, low=low: (torch.maximum(a, b).clamp(min=low),) * 2
@@ -136,7 +136,7 @@ KNOBS = {
         ),
         "empty-half-as-0": (
             "Your function replaces -inf by 0 in each half before it takes the maximum: that 0 can be "
-            "higher than the other m, and it stands for no score.",
+            "higher than the other m, although it is not a score.",
             BLOCKS,
             (
                 _empty_as_zero,
@@ -148,7 +148,7 @@ KNOBS = {
             ),
         ),
         "minimum": (
-            "Your m is the lower one of the two; the highest score of both is asked for.",
+            "Your m is the lower of the two; it should be the higher one.",
             STEP,
             (
                 lambda a, b: (torch.minimum(a, b),) * 2,
@@ -161,7 +161,7 @@ KNOBS = {
             (_of_all_queries, _of_all_queries_each),
         ),
         "another-m": (
-            "Your m is the sum, the mean or the logaddexp of both; the higher one of the two is asked for.",
+            "Your m is the sum, the mean or the logaddexp of both; it should be the higher one of the two.",
             STEP,
             tuple(
                 lambda a, b, of=of, shift=shift: (of(a, b), shift(of(a, b)))
@@ -172,7 +172,8 @@ KNOBS = {
     },
     "factors": {
         "not-corrected": (
-            "Your function adds l and o of both halves as they are; they were made with two different m.",
+            "Your function adds l and o of both halves as they are, but they were computed with two "
+            "different m.",
             STEP,
             (lambda a, b, s: (1.0, 1.0),),
         ),
@@ -183,8 +184,8 @@ KNOBS = {
             (lambda a, b, s: (torch.exp(a - s), 1.0), lambda a, b, s: (1.0, torch.exp(b - s))),
         ),
         "correction-inverted": (
-            "Your correction has the wrong sign, exp(m - m_a) for exp(m_a - m), or divides where it should "
-            "multiply: the sums of the half with the lower m grow.",
+            "Your correction has the wrong sign, exp(m - m_a) instead of exp(m_a - m), or divides when it "
+            "should multiply: the sums of the half with the lower m grow.",
             STEP,
             (
                 lambda a, b, s: (torch.exp(s - a), torch.exp(s - b)),
@@ -192,13 +193,13 @@ KNOBS = {
             ),
         ),
         "corrections-exchanged": (
-            "Your corrections have changed places: that of a falls on b, and that of b on a.",
+            "Your corrections are swapped: that of a is applied to b, and that of b to a.",
             STEP,
             (lambda a, b, s: (torch.exp(b - s), torch.exp(a - s)),),
         ),
         "corrected-to-each-other": (
-            "Your correction compares the two halves with each other, exp(m_a - m_b); each is to be brought "
-            "to the common m.",
+            "Your correction compares the two halves with each other, exp(m_a - m_b); bring each to the "
+            "common m.",
             STEP,
             (
                 lambda a, b, s: (torch.exp(a - b), torch.exp(b - a)),
@@ -206,7 +207,7 @@ KNOBS = {
             ),
         ),
         "correction-without-exp": (
-            "Your correction is a difference of two m; it is exp of that difference.",
+            "Your correction is a difference of two m; it should be exp of that difference.",
             STEP,
             (
                 lambda a, b, s: (a - s, b - s),
@@ -214,19 +215,19 @@ KNOBS = {
             ),
         ),
         "no-common-maximum": (
-            "Your sums are multiplied by exp(m_a) and exp(m_b), and not brought to the common m.",
+            "Your sums are multiplied by exp(m_a) and exp(m_b); bring them to the common m instead.",
             BREAK,
             (lambda a, b, s: (torch.exp(a), torch.exp(b)),),
         ),
     },
     "total": {
         "sum-not-corrected": (
-            "Your o is corrected and your l is not: both were made with the old m.",
+            "Your o is corrected but your l is not: both were computed with the old m.",
             STEP,
             (lambda l_a, l_b, c_a, c_b: l_a + l_b,),
         ),
         "half-as-one-key": (
-            "In your l, the correction of a half stands without the l of that half.",
+            "In your l, the correction of a half is used without the l of that half.",
             STEP,
             (
                 lambda l_a, l_b, c_a, c_b: c_a + c_b,
@@ -237,7 +238,7 @@ KNOBS = {
     },
     "output": {
         "output-not-corrected": (
-            "Your l is corrected and your o is not: both were made with the old m.",
+            "Your l is corrected but your o is not: both were computed with the old m.",
             STEP,
             (lambda o_a, o_b, c_a, c_b, l_a, l_b: o_a + o_b,),
         ),
@@ -247,14 +248,14 @@ KNOBS = {
             (lambda o_a, o_b, c_a, c_b, l_a, l_b: c_a * l_a * o_a + c_b * l_b * o_b,),
         ),
         "halves-divided": (
-            "Your o is made of o_a / l_a and o_b / l_b; what is asked for is not yet divided.",
+            "Your o is computed from o_a / l_a and o_b / l_b; it should not be divided yet.",
             STEP,
             (lambda o_a, o_b, c_a, c_b, l_a, l_b: c_a * o_a / l_a + c_b * o_b / l_b,),
         ),
     },
     "results": {
         "divided-too-early": (
-            "Your o is divided by l already: more blocks may follow, and o is asked for undivided.",
+            "Your o is already divided by l: more blocks may follow, so return o undivided.",
             STEP,
             (
                 lambda m, total, output: (m, total, output / total),
@@ -263,7 +264,7 @@ KNOBS = {
             ),
         ),
         "output-only": (
-            "Your function returns o, or o / l, alone; m and l are asked for too.",
+            "Your function returns only o, or o / l; it should return m and l too.",
             STEP,
             (
                 lambda m, total, output: output,
@@ -272,12 +273,12 @@ KNOBS = {
             ),
         ),
         "m-left-out": (
-            "Your function returns (l, o); (m, l, o) is asked for.",
+            "Your function returns (l, o); it should return (m, l, o).",
             STEP,
             (lambda m, total, output: (total, output),),
         ),
         "another-order": (
-            "Your three results are in another order; (m, l, o) is asked for.",
+            "Your three results are in another order; return (m, l, o).",
             STEP,
             tuple(
                 lambda m, total, output, order=order: tuple((m, total, output)[i] for i in order)
@@ -311,8 +312,8 @@ EXERCISE = Exercise(
     mistakes={
         **_mistakes(),
         "rescaled-to-one-half": Mistake(
-            "Your function brings all queries to m of one half; which half has the higher score differs from "
-            "query to query.",
+            "Your function brings all queries to the m of one half; which half has the higher score differs "
+            "from query to query.",
             STEP,
             tuple(
                 _rescaled(side, returned, shift, one)
@@ -329,18 +330,18 @@ EXERCISE = Exercise(
         ),
         "unstable-and-nan-for-empty-row": Mistake(
             "Your function computes exp(m) and divides afterwards: for large scores that is inf / inf, and "
-            "where nothing was seen 0 / 0.",
+            "0 / 0 if nothing was seen.",
             BREAK,
             _with(_quotients)[1:],
         ),
         "ratio-of-two-m": Mistake(
-            "Your correction is a ratio of two m; it is exp of their difference.",
+            "Your correction is a ratio of two m; it should be exp of their difference.",
             STEP,
             _with(lambda a, b, s: (a / s, b / s)) + _with(lambda a, b, s: (s / a, s / b)),
         ),
         "python-max": Mistake(
-            "Python's `max` and `if` need one truth value, and here each query has its own: "
-            "`torch.maximum` and `torch.where` decide entry by entry.",
+            "Python's `max` and `if` need one truth value, but here each query has its own: `torch.maximum` "
+            "and `torch.where` decide entry by entry.",
             STEP,
             (lambda m_a, l_a, o_a, m_b, l_b, o_b: max(m_a, m_b),),
         ),

@@ -34,7 +34,7 @@ def _join(order, name="reshape"):
 
 
 def _both(*orders):
-    """Read as what is asked for, or the last two axes joined, whatever they are."""
+    """Read in the shape that is asked for, or with the last two axes joined, whatever they are."""
     flat = (order for order in orders if order != (1, 2, 0, 3))  # a loop over the batch, below
     return *map(_join, orders), *(lambda x, order=order: x.permute(order).flatten(-2) for order in flat)
 
@@ -75,14 +75,14 @@ EXERCISE = Exercise(
             (_join((0, 2, 1, 3), "view"), lambda x: _join((0, 2, 1, 3), "view")(x.contiguous())),
         ),
         "heads-interleaved": Mistake(
-            "Your rows take one column from each head in turn; the d_k columns of one head belong side by "
-            "side.",
+            "Your rows take one column from each head in turn; the d_k columns of one head should be side "
+            "by side.",
             VIEW,
             _both((0, 2, 3, 1)),
         ),
         "batch-and-heads-swapped": Mistake(
-            "Batch and heads have changed places, as after `transpose(0, 1)`: with a batch in front, heads "
-            "and tokens are axes 1 and 2.",
+            "Batch and heads are swapped, as after `transpose(0, 1)`: with a batch in front, heads and "
+            "tokens are axes 1 and 2.",
             BACK,
             _both((1, 0, 2, 3)),
         ),
@@ -92,9 +92,9 @@ EXERCISE = Exercise(
             _both(*(p for p in permutations(range(4)) if p not in NAMED)),
         ),
         "sizes-from-before-the-swap": Mistake(
-            "Heads and tokens are swapped, and the result still has num_heads rows of n * d_k numbers: the "
-            "sizes n and num_heads have changed places. x.shape is (batch, num_heads, n, d_k) before the "
-            "swap, and (batch, n, num_heads, d_k) after it.",
+            "Heads and tokens are swapped, but the result still has num_heads rows of n * d_k numbers: the "
+            "sizes n and num_heads are swapped. x.shape is (batch, num_heads, n, d_k) before the swap, and "
+            "(batch, n, num_heads, d_k) after it.",
             BACK,
             (lambda x: x.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1),),
         ),
@@ -104,13 +104,13 @@ EXERCISE = Exercise(
             (lambda x: x.flatten(2),),
         ),
         "heads-one-below-the-other": Mistake(
-            "Your heads stand one below the other, as more tokens or samples: `cat` along axis 1 or 0. They "
-            "belong side by side, along the last axis.",
+            "Your heads are one below the other, as more tokens or samples: `cat` along axis 1 or 0. Put "
+            "them side by side, along the last axis.",
             BACK,
             (lambda x: x.flatten(1, 2), lambda x: torch.cat(x.unbind(1), 0)),
         ),
         "tokens-joined-with-heads": Mistake(
-            "Your function joins n and num_heads; it is num_heads and d_k that become one axis.",
+            "Your function joins n and num_heads; join num_heads and d_k instead.",
             BACK,
             (lambda x: x.transpose(1, 2).flatten(1, 2),),
         ),
@@ -125,8 +125,8 @@ EXERCISE = Exercise(
             ),
         ),
         "output-transposed": Mistake(
-            "Your heads are joined right, and the last two axes of the result are swapped: the tokens come "
-            "last.",
+            "Your heads are joined correctly, but the last two axes of the result are swapped: the tokens "
+            "come last.",
             BACK,
             (lambda x: x.transpose(2, 3).flatten(1, 2),),
         ),
@@ -136,12 +136,13 @@ EXERCISE = Exercise(
             tuple(lambda x, order=order: x.permute(order) for order in permutations(range(4))),
         ),
         "heads-added": Mistake(
-            "Your function adds the heads up or takes their mean; they are to stand side by side.",
+            "Your function adds the heads up or takes their mean; put them side by side instead.",
             BACK,
             (lambda x: x.sum(1), lambda x: x.mean(1)),
         ),
         "one-head-only": Mistake(
-            "Your result holds one head only. Does the loop return in its first round, or keep its last?",
+            "Your result contains only one head. Does the loop return in its first round, or keep only its "
+            "last?",
             BACK,
             (lambda x: x[:, 0], lambda x: x[:, -1]),
         ),
@@ -154,7 +155,7 @@ EXERCISE = Exercise(
             ),
         ),
         "heads-overlap": Mistake(
-            "Head h is written to the columns from h on, and the heads overlap; it should begin at h * d_k.",
+            "Head h is written to the columns from h on, so the heads overlap; it should begin at h * d_k.",
             BACK,
             (_written(lambda h, heads, d_k: slice(h, h + d_k)),),
         ),
@@ -164,7 +165,7 @@ EXERCISE = Exercise(
             (lambda x: torch.cat(x.unbind(1)[::-1], -1),),
         ),
         "one-head-in-all": Mistake(
-            "The columns of one head are repeated, and the other heads are missing.",
+            "The columns of one head are repeated, but the other heads are missing.",
             BACK,
             (lambda x: x[:, 0].repeat(1, 1, x.shape[1]), lambda x: x[:, -1].repeat(1, 1, x.shape[1])),
         ),

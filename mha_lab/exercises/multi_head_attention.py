@@ -47,9 +47,9 @@ def _problems(rng):
 
 
 def _call(answer, *arguments):
-    """The chapter's own `multi_head`, or PyTorch's layer, is no answer."""
+    """The chapter's own `multi_head`, or PyTorch's layer, does not count as an answer."""
     space = getattr(answer, "__globals__", {})
-    if space is globals():  # no learner's
+    if space is globals():  # not a learner's
         return answer(*arguments)
     theirs = [torch.nn.functional.multi_head_attention_forward]
     own = space.get("multi_head")
@@ -83,7 +83,7 @@ def _filled(scores, mask, by=-math.inf):
 
 
 def _hiding(hide):
-    """A softmax over scores that ``hide`` has been at; with no mask, over the scores as they are."""
+    """A softmax over scores that ``hide`` has masked; without a mask, over the scores as they are."""
     return lambda s, m: torch.softmax(s if m is None else hide(s, m), -1)
 
 
@@ -110,11 +110,11 @@ def _knob(pieces, section=WHOLE):
 HIDDEN = _knob(
     {
         "nan-for-empty-row": (
-            "A query that may attend to nothing gets NaN; zeros are asked for (chapter 04, step 5).",
+            "A query that may attend to nothing gets NaN; it should get zeros (chapter 04, step 5).",
             parts.nan_rows,
         ),
         "uniform-for-empty-row": (
-            "A query that may attend to nothing gets the same weight for every key; zeros are asked for "
+            "A query that may attend to nothing gets the same weight for every key; it should get zeros "
             "(chapter 04, step 5).",
             parts.uniform_rows,
         ),
@@ -130,8 +130,8 @@ HIDDEN = _knob(
 WEIGH = HIDDEN | _knob(
     {
         "mask-after-softmax": (
-            "Your function hides keys after the softmax, when they have taken their share (chapter 04, step "
-            "2).",
+            "Your function hides keys after the softmax, when they have already taken their share (chapter "
+            "04, step 2).",
             parts.masked_after,
             lambda s, m: _filled(torch.softmax(s, -1), m),
         ),
@@ -142,7 +142,7 @@ WEIGH = HIDDEN | _knob(
         ),
         "hidden-scores-large": (
             "Your hidden scores are large and positive: the softmax gives them all the weight, or NaN if "
-            "they are infinite. They must be as low as can be.",
+            "they are infinite. They must be as low as possible.",
             lambda s, m: torch.softmax(_filled(s, m, 1e9), -1),
             lambda s, m: torch.softmax(_filled(s, m, math.inf), -1),
         ),
@@ -164,37 +164,36 @@ WEIGH = HIDDEN | _knob(
             parts.mask_added,
         ),
         "mask-transposed": (
-            "Your function hides queries where keys are to be hidden: it swaps the last two axes of the "
-            "mask.",
+            "Your function hides queries instead of keys: it swaps the last two axes of the mask.",
             lambda s, m: parts.softmax(s, None if m is None else m.mT),
         ),
         "mask-with-an-axis-too-many": (
-            "Your function puts an axis into the mask; it lines up with the scores as it is.",
+            "Your function adds an axis to the mask; the mask lines up with the scores without it.",
             _hiding(lambda s, m: _filled(s, m.unsqueeze(1))),
             _hiding(lambda s, m: _filled(s, m[:, None, None])),
         ),
         "if-mask": (
-            "Your function asks a mask of many booleans for one truth value, as `if mask:` does. "
-            "`if mask is not None:` asks whether there is one.",
+            "Your function asks a mask of many booleans for one truth value, as `if mask:` does. `if mask "
+            "is not None:` asks whether there is one.",
             lambda s, m: parts.softmax(s, m if m else None),
         ),
         "softmax-over-queries": (
-            "Your softmax runs over the queries: the columns of your weights share out the 1, and not the "
-            "rows.",
+            "Your softmax runs over the queries; it should run over the keys, so that each row of weights "
+            "sums to 1.",
             *_over(-2),
         ),
         "softmax-over-heads": (
-            "Your softmax runs over the heads, so that the heads compete with each other.",
+            "Your softmax runs over the heads, so the heads compete with each other.",
             *_over(1),
         ),
         "no-softmax": (
-            "Your function takes the scores for the weights: the softmax is missing.",
+            "Your function uses the scores as the weights: the softmax is missing.",
             _filled,
             lambda s, m: _filled(s, m, 0.0),
             lambda s, m: _filled(s, m, -1e9),
         ),
         "softmax-twice": (
-            "Your function takes the softmax of weights that have been through a softmax already.",
+            "Your function takes the softmax of weights that are already the result of a softmax.",
             lambda s, m: torch.softmax(parts.softmax(s, m), -1),
             lambda s, m: torch.softmax(parts.nan_rows(s, m), -1),
         ),
@@ -207,12 +206,12 @@ ROOT = _knob(
             lambda d_k, d_model, heads, n: 1,
         ),
         "scaled-by-d_k": (
-            "Your scores are divided by d_k, and not by its square root.",
+            "Your scores are divided by d_k, not by its square root.",
             lambda d_k, d_model, heads, n: d_k,
         ),
         "half-of-d_k": (
-            "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. "
-            "`** 0.5` takes the root.",
+            "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. `** "
+            "0.5` takes the root.",
             lambda d_k, d_model, heads, n: 2 * d_k,
             lambda d_k, d_model, heads, n: d_k / 2,
         ),
@@ -221,13 +220,13 @@ ROOT = _knob(
             lambda d_k, d_model, heads, n: math.sqrt(d_model),
         ),
         "scaled-by-another-size": (
-            "Your scores are divided by the root of the number of heads, or of tokens; the width of a head, "
-            "d_k, belongs there.",
+            "Your scores are divided by the root of the number of heads, or of tokens; use d_k, the width "
+            "of a head.",
             lambda d_k, d_model, heads, n: math.sqrt(heads),
             lambda d_k, d_model, heads, n: math.sqrt(n),
         ),
         "multiplied-by-the-root": (
-            "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+            "Your scores are multiplied by sqrt(d_k), not divided by it.",
             lambda d_k, d_model, heads, n: 1 / math.sqrt(d_k),
         ),
     }
@@ -235,16 +234,16 @@ ROOT = _knob(
 CUT = _knob(
     {
         "view-without-transpose": (
-            "Your heads are those of a bare view: tokens are cut across heads (chapter 03, step 3).",
+            "Your heads come from a bare view: tokens are cut across heads (chapter 03, step 3).",
             parts.bare_view,
         ),
         "heads-take-turns": (
-            "Your heads take the columns in turn, one after the other: (d_k, num_heads) stands where "
-            '(num_heads, d_k) belongs (chapter 03, "What view does" and step 5).',
+            "Your heads take the columns in turn, one after the other: the sizes should be (num_heads, d_k), "
+            'not (d_k, num_heads) (chapter 03, "What view does" and step 5).',
             parts.interleaved,
         ),
         "overlapping-slices": (
-            "Head h takes the columns h to h + d_k in your function, so that heads share columns; its own "
+            "In your function head h takes the columns h to h + d_k, so heads share columns; its own "
             "columns begin at h * d_k.",
             lambda x, h: torch.stack([x[..., i : i + x.shape[-1] // h] for i in range(h)], -3),
         ),
@@ -257,12 +256,12 @@ CUT = _knob(
 JOIN = _knob(
     {
         "merge-without-transpose": (
-            "Your heads are merged without swapping tokens and heads first, so the numbers of several tokens "
-            "stand in one row (chapter 03, step 4).",
+            "Your heads are merged without swapping tokens and heads first, so the numbers of several "
+            "tokens are in one row (chapter 03, step 4).",
             parts.bare_merge,
         ),
         "merged-in-turn": (
-            "Your heads are merged column by column in turn; the columns of one head belong side by side.",
+            "Your heads are merged column by column in turn; the columns of one head should be side by side.",
             parts.merge_interleaved,
         ),
     },
@@ -271,8 +270,8 @@ JOIN = _knob(
 PROJECT = _knob(
     {
         "one-matrix-for-two": (
-            "Your function uses one of w_q, w_k and w_v where another belongs: queries, keys and values have "
-            "a matrix each.",
+            "Your function uses one of w_q, w_k and w_v in the place of another: queries, keys and values "
+            "have one matrix each.",
             *(
                 lambda x, *w, which=which: tuple(x @ w[i] for i in which)
                 for which in ((0, 0, 0), (0, 0, 2), (1, 1, 2), (0, 1, 1), (0, 1, 0), (0, 2, 2))
@@ -309,7 +308,7 @@ OUT = _knob(
             lambda y, w, x: y @ w.mT,
         ),
         "input-added": (
-            "Your output has x added to it. That is done outside of this layer.",
+            "Your function adds x to the output. That is done outside this layer.",
             lambda y, w, x: y @ w + x,
         ),
     },
@@ -327,30 +326,30 @@ FETCH = _knob(
 RETURNED = _knob(
     {
         "no-weights": (
-            "Your function returns no weights; (output, weights) is asked for.",
+            "Your function returns no weights; it should return (output, weights).",
             lambda y, w, s: y,
             lambda y, w, s: (y, None),
         ),
         "weights-first": (
-            "Your function returns (weights, output); (output, weights) is asked for.",
+            "Your function returns (weights, output); it should return (output, weights).",
             lambda y, w, s: (w, y),
         ),
         "scores-for-weights": (
-            "Your second result is the scores; the weights, which the softmax makes of them, are asked for.",
+            "Your second result is the scores; it should be the weights, the softmax of the scores.",
             lambda y, w, s: (y, s),
         ),
         "weights-averaged-over-heads": (
-            "Your weights are the mean over the heads; each head has weights of its own.",
+            "Your weights are the mean over the heads; each head has its own weights.",
             lambda y, w, s: (y, w.mean(1)),
             lambda y, w, s: (y, w.mean(1, keepdim=True)),
         ),
         "weights-of-one-head": (
-            "Your weights are those of one head; each head has weights of its own.",
+            "Your weights are those of one head; each head has its own weights.",
             lambda y, w, s: (y, w[:, -1]),
             lambda y, w, s: (y, w[:, 0]),
         ),
         "weights-with-heads-in-front": (
-            "Your weights are stacked along a new first axis, the heads; they belong behind the batch: "
+            "Your weights are stacked along a new first axis, the heads; they should come after the batch: "
             "`dim=1`.",
             lambda y, w, s: (y, w.transpose(0, 1)),
         ),
@@ -385,12 +384,12 @@ def _from_two(one, other):
 
 
 def _first(projection):
-    """It is the first projection that goes wrong."""
+    """The first projection goes wrong."""
     return lambda x, w_q, w_k, w_v, w_o, num_heads, mask=None: projection(x, w_q, num_heads)
 
 
 def _swapped(before, after):
-    """The heads moved elsewhere; the mask put in by either of two functions, which raise differently."""
+    """The heads moved elsewhere; the mask applied by either of two functions with different errors."""
     hides = (parts.softmax, _hiding(lambda s, m: torch.where(m, s, -math.inf)))
     return tuple(_build(cut=before, join=after, weigh=weigh) for weigh in hides)
 
@@ -398,8 +397,9 @@ def _swapped(before, after):
 COMMON = (parts.softmax, parts.nan_rows, parts.uniform_rows, lambda s, m: torch.softmax(s, -1))
 ALONE = {
     "mask-in-a-loop": (
-        "In a loop over the heads the scores of one are (batch, n, n), and your mask does not fit them: its "
-        "axis of the heads may have length 1, or be missing. `expand` gives it all four axes first.",
+        "In a loop over the heads, the scores of one head are (batch, n, n), but your mask does not fit "
+        "them: its axis of the heads may have length 1, or be missing. Give it all four axes first, with "
+        "`expand`.",
         *(
             _loop(attend, mask_of)
             for attend in (_attend, _mend, mha_lab.scaled_dot_product_attention)
@@ -407,8 +407,8 @@ ALONE = {
         ),
     ),
     "zeros-in-one-result": (
-        "Where a query may attend to nothing, only one of your two results has the zeros that are asked for "
-        "(chapter 04, step 5).",
+        "If a query may attend to nothing, both results should have zeros for it; only one of yours has "
+        "them (chapter 04, step 5).",
         *(
             layer
             for weigh in (parts.nan_rows, parts.uniform_rows)
@@ -416,7 +416,7 @@ ALONE = {
         ),
     ),
     "nan-replaced-in-the-output": (
-        "Your function replaces NaN in the output, and leaves it in the weights. By then the NaN of one "
+        "Your function replaces NaN in the output, but leaves it in the weights. By then the NaN of one "
         "head has spread over the whole row of the output.",
         _build(weigh=parts.nan_rows, returned=lambda y, w, s: (y.nan_to_num(), w)),
     ),
@@ -426,8 +426,8 @@ ALONE = {
         *(_build(cut=parts.bare_view, join=parts.bare_merge, weigh=weigh) for weigh in COMMON),
     ),
     "heads-take-turns-throughout": (
-        "Your function deals the columns out to the heads in turn, and merges them in turn: (d_k, "
-        'num_heads) stands where (num_heads, d_k) belongs (chapter 03, "What view does" and step 5).',
+        "Your function gives the columns to the heads in turn, and merges them in turn: the sizes should be "
+        '(num_heads, d_k), not (d_k, num_heads) (chapter 03, "What view does" and step 5).',
         *(_build(cut=parts.interleaved, join=parts.merge_interleaved, weigh=weigh) for weigh in COMMON),
     ),
     "all-matrices-transposed": (
@@ -439,20 +439,20 @@ ALONE = {
         ),
     ),
     "scaled-after-the-softmax": (
-        "Your function divides by sqrt(d_k) after the softmax; the scores are to be divided before it.",
+        "Your function divides by sqrt(d_k) after the softmax; divide the scores before it.",
         lambda x, q, k, v, o, h, m=None: _build(
             root=lambda *sizes: 1, weigh=lambda s, m: parts.softmax(s, m) / math.sqrt(len(q) // h)
         )(x, q, k, v, o, h, m),
     ),
     "heads-behind-tokens": (
-        "Your heads stay behind the tokens, (batch, n, num_heads, d_k), so that the heads of one token look "
-        "at each other. Heads and tokens must be swapped before the product (chapter 03, step 3).",
+        "Your heads stay after the tokens, (batch, n, num_heads, d_k), so the heads of one token attend to "
+        "each other. Heads and tokens must be swapped before the product (chapter 03, step 3).",
         *_swapped(_behind, parts.merge),
         *_swapped(_behind, lambda y: y.flatten(-2)),
     ),
     "batch-and-tokens-swapped": (
-        "Your function swaps the axes 0 and 1, batch and tokens; the axes 1 and 2, tokens and heads, are to "
-        "be swapped.",
+        "Your function swaps the axes 0 and 1, batch and tokens; swap the axes 1 and 2, tokens and heads, "
+        "instead.",
         *_swapped(lambda x, h: _behind(x, h).transpose(0, 1), lambda y: y.transpose(0, 1).flatten(-2)),
     ),
     "rows-of-w_q": (
@@ -460,8 +460,8 @@ ALONE = {
         _first(lambda x, w, h: x @ w[: len(w) // h]),
     ),
     "heads-meet-a-whole-matrix": (
-        "Your function multiplies what is cut into heads, d_k wide, by a whole matrix of d_model rows. Cut "
-        "after the products with w_q, w_k and w_v, and merge before that with w_o.",
+        "Your function multiplies heads, which are d_k wide, by a whole matrix of d_model rows. Cut after "
+        "the products with w_q, w_k and w_v, and merge before the product with w_o.",
         _build(join=lambda y: y),
         _build(join=lambda y: y.transpose(1, 2)),
         _first(lambda x, w, h: parts.split(x, h) @ w),

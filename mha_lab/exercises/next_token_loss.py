@@ -52,30 +52,32 @@ SHIFT = "1 A text whose best loss is known"
 KNOBS = {
     "pair": {
         "not-shifted": (
-            "Your loss judges the logits after a token by that very token, which the model has just read.",
+            "Your loss compares the logits after a token with that same token, which the model has just "
+            "read.",
             SHIFT,
             (lambda x, t: (x, t), lambda x, t: (x[:, :-1], t[:, :-1]), lambda x, t: (x[:, 1:], t[:, 1:])),
         ),
         "shifted-backwards": (
-            "Your loss judges the logits after a token by the token before it: the shift goes the wrong way.",
+            "Your loss compares the logits after a token with the token before it: the shift goes the wrong "
+            "way.",
             SHIFT,
             (lambda x, t: (x[:, 1:], t[:, :-1]),),
         ),
         "rolled-around": (
-            "Your last logits are judged by the first token of the text: nothing comes after the last token.",
+            "Your last logits are compared with the first token of the text: nothing comes after the last "
+            "token.",
             SHIFT,
             (lambda x, t: (x, t.roll(-1, dims=1)),),
         ),
         "rolled-backwards": (
-            "Your loss judges the logits by the token before, and the first logits by the last token "
+            "Your loss compares the logits with the token before, and the first logits with the last token "
             "of the text.",
             SHIFT,
             (lambda x, t: (x, t.roll(1, dims=1)),),
         ),
         "shifted-after-flattening": (
-            "Your shift comes after the flattening, so the last logits of a text are judged by the "
-            "first token of "
-            "the next text.",
+            "Your shift comes after the flattening, so the last logits of a text are compared with the "
+            "first token of the next text.",
             SHIFT,
             (lambda x, t: (x.flatten(0, 1)[:-1], t.flatten()[1:]),),
         ),
@@ -94,17 +96,18 @@ KNOBS = {
             ),
         ),
         "two-ahead": (
-            "Your loss judges the logits by the token after the next one: the shift is one too far.",
+            "Your loss compares the logits with the token after the next one: the shift is one place too "
+            "far.",
             SHIFT,
             (lambda x, t: (x[:, :-2], t[:, 2:]),),
         ),
         "only-the-last-prediction": (
-            "Your loss judges one prediction for each text, the last; all of them count.",
+            "Your loss uses only one prediction for each text, the last; all of them count.",
             SHIFT,
             (lambda x, t: (x[:, -2], t[:, -1]),),
         ),
         "first-text-only": (
-            "Your loss judges the first text of the batch only.",
+            "Your loss uses only the first text of the batch.",
             STEP,
             (lambda x, t: (x[0, :-1], t[0, 1:]),),
         ),
@@ -112,7 +115,7 @@ KNOBS = {
     "nats": {
         "softmax-twice": (
             "Your function takes a softmax of the logits, and then another of the result: cross_entropy and "
-            "log_softmax have one inside, and want logits.",
+            "log_softmax already take one, and expect logits.",
             STEP,
             (lambda x, t: _nats(torch.softmax(x, dim=-1), t),),
         ),
@@ -122,12 +125,12 @@ KNOBS = {
             (lambda x, t: -torch.softmax(x, dim=-1).gather(-1, t[..., None])[..., 0],),
         ),
         "softmax-over-positions": (
-            "Your softmax runs over the positions; it belongs over the vocabulary, the last axis.",
+            "Your softmax runs over the positions; it should run over the vocabulary, the last axis.",
             STEP,
             (lambda x, t: -torch.log_softmax(x, -2).gather(-1, t[..., None])[..., 0],),
         ),
         "no-softmax": (
-            "Your function averages the logits themselves: they become probabilities by a softmax first.",
+            "Your function averages the logits themselves: make them probabilities with a softmax first.",
             STEP,
             (
                 lambda x, t: -x.gather(-1, t[..., None])[..., 0],
@@ -135,17 +138,17 @@ KNOBS = {
             ),
         ),
         "sign-missing": (
-            "Your function returns the mean log probability, which is negative; a loss is its opposite.",
+            "Your function returns the mean log probability, which is negative; a loss is minus that.",
             STEP,
             (lambda x, t: -_nats(x, t),),
         ),
         "bits": (
-            "Your logarithm has base 2 or 10; the natural one is asked for.",
+            "Your logarithm has base 2 or 10; use the natural logarithm.",
             STEP,
             (lambda x, t: _nats(x, t) / math.log(2), lambda x, t: _nats(x, t) / math.log(10)),
         ),
         "unstable-softmax": (
-            "Your formula is right on paper, and exp overflows or underflows for large logits: use "
+            "Your formula is right on paper, but exp overflows or underflows for large logits: use "
             "log_softmax.",
             STEP,
             (_raised, lambda x, t: -torch.softmax(x, dim=-1).gather(-1, t[..., None])[..., 0].log()),
@@ -177,8 +180,8 @@ KNOBS = {
             (lambda loss, t: loss.sum() / len(t),),
         ),
         "not-averaged": (
-            "Your function returns a loss for each prediction, text or position; the mean of all is "
-            "asked for.",
+            "Your function returns a loss for each prediction, text or position; it should return the mean "
+            "of all.",
             STEP,
             (
                 lambda loss, t: loss,
@@ -188,8 +191,8 @@ KNOBS = {
             ),
         ),
         "averaged-before-the-logarithm": (
-            "Your function averages the probabilities, and takes the logarithm of the mean; the mean of "
-            "-log p is asked for.",
+            "Your function averages the probabilities, and takes the logarithm of the mean; it should "
+            "return the mean of -log p.",
             STEP,
             (lambda loss, t: -loss.neg().exp().mean().log(),),
         ),

@@ -44,7 +44,7 @@ BREAK = "6 Break it: the wrong slices of w_o"
 MIXED = {
     "merge-without-transpose": (
         "Your heads are merged without swapping tokens and heads first, so the numbers of several tokens "
-        "stand in one row (chapter 03, step 4).",
+        "are in one row (chapter 03, step 4).",
         ONE,
         (lambda x: parts.split(parts.bare_merge(x), x.shape[1]),),
     ),
@@ -61,42 +61,42 @@ MIXED = {
 }
 ROWS = {
     "heads-take-turns": (
-        "Your heads take turns on the rows of w_o: head 0, head 1, and so on, and head 0 again. The first "
+        "Your heads take the rows of w_o in turn: head 0, head 1, and so on, and head 0 again. The first "
         'd_v rows belong to head 0, the next d_v to head 1 (chapter 03, "What view does" and step 5).',
         BREAK,
         (lambda x, w: w.unflatten(0, (-1, x.shape[1])).transpose(0, 1),),
     ),
     "overlapping-slices": (
-        "Head h meets the rows h to h + d_v of w_o in your function, so that heads share rows; its own rows "
-        "begin at h * d_v.",
+        "In your function head h is multiplied by the rows h to h + d_v of w_o, so heads share rows; its "
+        "own rows begin at h * d_v.",
         BREAK,
         (lambda x, w: torch.stack([w[h : h + x.shape[3]] for h in range(x.shape[1])]),),
     ),
     "first-rows-for-all": (
-        "All heads meet the first d_v rows of w_o in your function; each head has rows of its own.",
+        "In your function all heads are multiplied by the first d_v rows of w_o; each head has its own rows.",
         BREAK,
         (lambda x, w: w[: x.shape[3]],),
     ),
     "slices-in-reverse": (
-        "Your heads meet the slices of w_o in reverse order: head 0 meets the last d_v rows.",
+        "Your heads are multiplied by the slices of w_o in reverse order: head 0 by the last d_v rows.",
         BREAK,
         (lambda x, w: own_rows(x, w).flip(0),),
     ),
 }
 GATHERED = {
     "heads-averaged": (
-        "Your function divides what the heads write by the number of heads; it is to be added up.",
+        "Your function divides what the heads write by the number of heads; add it up instead.",
         STEP,
         (lambda written: written.mean(1),),
     ),
     "first-head-only": (
-        "Your function uses what head 0 writes, and nothing of the others. Does the loop return in its "
+        "Your function uses what head 0 writes, and nothing from the others. Does the loop return in its "
         "first round?",
         STEP,
         (lambda written: written[:, 0],),
     ),
     "last-head-only": (
-        "Your function uses what the last head writes, and nothing of the others. Does each round of the "
+        "Your function uses what the last head writes, and nothing from the others. Does each round of the "
         "loop overwrite the one before?",
         STEP,
         (lambda written: written[:, -1],),
@@ -122,7 +122,7 @@ EXERCISE = Exercise(
                         (lambda written: written, lambda written: written.transpose(0, 1)),
                     ),
                     "summed-over-another-axis": (
-                        "Your function adds up over another axis than that of the heads.",
+                        "Your function adds up over an axis that is not that of the heads.",
                         STEP,
                         (
                             lambda written: written.sum(0),
@@ -150,14 +150,14 @@ EXERCISE = Exercise(
             (lambda x, w: parts.merge(x) @ w.mT, lambda x, w: parts.bare_merge(x) @ w.mT),
         ),
         "not-merged": Mistake(
-            "Your function multiplies by w_o before the heads stand side by side: a row of one head has d_v "
+            "Your function multiplies by w_o before the heads are side by side: a row of one head has d_v "
             "numbers, and w_o has num_heads * d_v rows.",
             ONE,
             (lambda x, w: x @ w, lambda x, w: x.transpose(1, 2) @ w, lambda x, w: x.sum(1) @ w),
         ),
         "too-narrow": Mistake(
-            "The tensor that is to hold the output is num_heads * d_v wide in your function; the output has "
-            "as many columns as w_o.",
+            "In your function the tensor for the output is num_heads * d_v wide; the output has as many "
+            "columns as w_o.",
             STEP,
             (lambda x, w: torch.zeros_like(parts.merge(x)).add_(x[:, 0] @ own_rows(x, w)[0]),),
         ),

@@ -45,7 +45,7 @@ def _filled(width, rows=0):
 STEP = "1 One matrix for three projections"
 ORDERS = {
     "wrong-order": (
-        "All three blocks are there, and not in the order queries, keys, values.",
+        "All three blocks are there, but not in the order queries, keys, values.",
         STEP,
         [order for order in permutations(range(3)) if order != (0, 1, 2)],
     ),
@@ -63,19 +63,19 @@ LAYOUTS = {
         (lambda w: torch.stack(w, 1).flatten(0, 1),),
     ),
     "transposed": (
-        "Your result is (3 * d, d_model), as torch.nn.Linear stores it. Here the product is `x @ w`, so the "
-        "transpose of it is asked for.",
+        "Your result is (3 * d, d_model), as torch.nn.Linear stores it. Here the product is `x @ w`, so "
+        "return the transpose of it.",
         STEP,
         (lambda w: torch.cat(w, 1).mT,),
     ),
     "each-one-transposed": (
-        "The transposes of the three matrices stand side by side in your result, (d, 3 * d_model).",
+        "Your result has the transposes of the three matrices side by side, (d, 3 * d_model).",
         STEP,
         (lambda w: torch.cat(w, 0).mT,),
     ),
     "brought-into-shape": (
-        "You join the matrices in another way than side by side. view or reshape then keep all numbers in "
-        "one order, and only begin a new row every 3 * d of them.",
+        "You do not join the matrices side by side. view or reshape then keeps the order of all numbers, "
+        "and only begins a new row after every 3 * d of them.",
         STEP,
         tuple(
             map(
@@ -90,14 +90,14 @@ LAYOUTS = {
         ),
     ),
     "columns-interleaved": (
-        "Your function deals the columns out in turn: one of the first matrix, one of the second, one of the "
-        "third. All columns of one matrix belong side by side.",
+        "Your function takes the columns in turn: one of the first matrix, one of the second, one of the "
+        "third. Keep all columns of one matrix side by side.",
         STEP,
         (lambda w: torch.stack(w, -1).flatten(1),),
     ),
     "still-three": (
-        "Your function keeps the three matrices apart, in a list or along an axis of its own. One product "
-        "needs one matrix of two axes.",
+        "Your function keeps the three matrices apart, in a list or along a new axis. One product needs one "
+        "matrix of two axes.",
         STEP,
         (
             lambda w: torch.stack(w),
@@ -107,7 +107,7 @@ LAYOUTS = {
         ),
     ),
     "flattened": (
-        "Your function puts all numbers into one row; a matrix is asked for.",
+        "Your function puts all numbers into one row; it should return a matrix.",
         STEP,
         (lambda w: torch.cat(w, 0).flatten(), lambda w: torch.cat(w, 1).flatten()),
     ),
@@ -117,7 +117,8 @@ LAYOUTS = {
         (lambda w: w[0] + w[1] + w[2],),
     ),
     "block-diagonal": (
-        "Your matrices stand along a diagonal, with zeros beside them: side by side, they share their rows.",
+        "Your matrices lie along a diagonal, with zeros beside them; side by side, they would share their "
+        "rows.",
         STEP,
         (lambda w: torch.block_diag(*w),),
     ),
@@ -135,25 +136,25 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, {"order": ORDERS, "layout": LAYOUTS}),
         "one-block-twice": Mistake(
-            "The same matrix stands in your result more than once, and not all three are there.",
+            "Your result contains the same matrix more than once, so not all three are there.",
             STEP,
             tuple(_build(order) for order in REPEATED),
         ),
         "a-block-is-missing": Mistake(
-            "Only two of the three matrices stand in your result.",
+            "Your result contains only two of the three matrices.",
             STEP,
             tuple(_build(order) for order in TWO),
         ),
         "not-in-a-list": Mistake(
-            "A function that joins tensors takes them together, as one list or tuple; here each is an "
-            "argument of its own.",
+            "A function that joins tensors takes them together, as one list or tuple; here each is a "
+            "separate argument.",
             STEP,
             tuple(lambda *w, join=join: join(*w) for join in JOINS)
             + tuple(lambda *w, join=join: join(*w, 1) for join in JOINS),
         ),
         "one-tensor-joined": Mistake(
             "A function that joins tensors takes a list or tuple of them; here its first argument is a "
-            "single one.",
+            "single tensor.",
             STEP,
             tuple(lambda *w, join=join: join(w[0]) for join in JOINS),
         ),

@@ -16,7 +16,7 @@ def _problems(rng):
     yield torch.tensor([2, 5, 1]), 6
     for _ in range(3):
         batch, longest = rng.primes(2)
-        # At least one sentence that is neither empty nor full, and nobody as long as the block.
+        # At least one sentence that is neither empty nor full, and none as long as the block.
         yield torch.tensor([1] + [rng.below(longest) for _ in range(batch - 1)]), longest
     yield torch.tensor([0, 5, 2]), 5
 
@@ -37,7 +37,7 @@ def _build(
 STEP, INVERTED = "3 Hide the padding", "The inverted mask"
 COMPARISONS = {
     "mask-inverted": (
-        "Your mask says True at the padding; in this series True means may attend.",
+        "Your mask is True at the padding; in this series True means may attend.",
         INVERTED,
         (lambda p, n: p >= n,),
     ),
@@ -48,23 +48,23 @@ COMPARISONS = {
         (lambda p, n: p <= n,),
     ),
     "hides-the-last-token": (
-        "Your mask hides the last token of each sentence: of length 3, the positions 0, 1 and 2 are real.",
+        "Your mask hides the last token of each sentence: for length 3, the positions 0, 1 and 2 are real.",
         STEP,
         (lambda p, n: p < n - 1,),
     ),
     "inverted-and-off-by-one": (
-        "Your mask says True at the padding, all but its first position: it is inverted, and one position "
+        "Your mask is True at the padding, except at its first position: it is inverted, and one position "
         "off.",
         INVERTED,
         (lambda p, n: p > n,),
     ),
     "padding-at-the-front": (
-        "Your mask hides positions at the front; the padding stands at the end.",
+        "Your mask hides positions at the front; the padding is at the end.",
         STEP,
         (lambda p, n: p >= len(p) - n, lambda p, n: p > len(p) - n),
     ),
     "length-only": (
-        "Your mask marks the one position that the length names, and not the positions before it.",
+        "Your mask marks the one position that the length names, not the positions before it.",
         STEP,
         (lambda p, n: p == n, lambda p, n: p == n - 1),
     ),
@@ -77,7 +77,7 @@ COMPARISONS = {
     ),
     "full-sentence-hidden": (
         "Your mask hides every position of a sentence without padding: a slice that begins at `-0` begins "
-        "at 0, and not at the end.",
+        "at 0, not at the end.",
         STEP,
         (lambda p, n: (p < n) & (n < len(p)),),
     ),
@@ -108,12 +108,12 @@ AXES = {
         (lambda m: m[:, None, :, None], lambda m: m[:, :, None, None], lambda m: m[:, :, None]),
     ),
     "axes-in-front": (
-        "An axis of length 1 stands in front of the batch in your mask; both belong between batch and keys.",
+        "In your mask an axis of length 1 comes before the batch; both should be between batch and keys.",
         STEP,
         (lambda m: m[None, None], lambda m: m[None, :, None], lambda m: m[None]),
     ),
     "queries-repeated": (
-        "Your mask has a row for each query; an axis of length 1 is asked for there, and broadcasts.",
+        "Your mask has a row for each query; use an axis of length 1 there, which broadcasts.",
         STEP,
         (
             lambda m: m[:, None, None].expand(-1, 1, m.shape[-1], -1),
@@ -121,7 +121,7 @@ AXES = {
         ),
     ),
     "batch-and-keys-swapped": (
-        "Your mask has the batch as its last axis; the keys belong there.",
+        "Your mask has the batch as its last axis; the keys should be there.",
         STEP,
         (lambda m: m.mT[:, None, None], lambda m: m.mT),
     ),
@@ -133,13 +133,13 @@ AXES = {
 }
 FORMS = {
     "numbers-in-place-of-booleans": (
-        "Your mask holds the numbers 0 and 1. A comparison, or `.bool()`, makes booleans of them.",
+        "Your mask contains the numbers 0 and 1. A comparison, or `.bool()`, turns them into booleans.",
         "4 Three conventions",
         (lambda m: m.float(),),
     ),
     "additive-mask": (
-        "Your mask holds 0 and -inf (or a large negative number), to be added to scores; booleans are "
-        "asked for.",
+        "Your mask contains 0 and -inf (or a large negative number), to be added to scores; it should "
+        "contain booleans.",
         "4 Three conventions",
         tuple(
             lambda m, hidden=hidden: torch.zeros(m.shape).masked_fill(~m, hidden)
@@ -171,15 +171,15 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, {"compare": COMPARISONS, "axes": AXES, "form": FORMS, "width": WIDTHS}),
         "a-row-against-a-row": Mistake(
-            "Positions and lengths are both rows, and line up entry by entry; lengths as a column, "
-            "`lengths[:, None]`, meets every position.",
+            "Positions and lengths are both rows, so they line up entry by entry; with lengths as a column, "
+            "`lengths[:, None]`, each length lines up with every position.",
             STEP,
             (lambda n, longest: torch.arange(longest) < n, lambda n, longest: n > torch.arange(longest)),
         ),
         "all-lengths-at-once": Mistake(
-            "One whole number is needed there, and the lengths of all sentences are given at once. "
-            "A comparison of positions with lengths, or a loop over the sentences, treats each by its own "
-            "length.",
+            "One whole number is needed there, but your function gives the lengths of all sentences at "
+            "once. Compare positions with lengths, or use a loop over the sentences, so that each has its "
+            "own length.",
             STEP,
             (
                 lambda n, longest: torch.ones(longest)[:n],

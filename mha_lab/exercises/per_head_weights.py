@@ -56,13 +56,13 @@ ROOT = "6 A loop over heads equals one wide projection and a split"
 KNOBS = {
     "cut": {
         "view-without-transpose": (
-            "Your heads are those of a bare view: tokens are cut across heads.",
+            "Your heads come from a bare view: tokens are cut across heads.",
             BARE,
             (parts.bare_view,),
         ),
         "heads-interleaved": (
             "Your heads take the columns in turn: head h gets columns h, h + num_heads and so on. It should "
-            "get d_k columns that stand together.",
+            "get d_k neighbouring columns.",
             VIEW,
             (parts.interleaved,),
         ),
@@ -73,7 +73,7 @@ KNOBS = {
             (_overlapping,),
         ),
         "pieces-of-num_heads": (
-            "Your rows are cut into d_k pieces of num_heads columns; num_heads pieces of d_k are asked for.",
+            "Your rows are cut into d_k pieces of num_heads columns; cut them into num_heads pieces of d_k.",
             VIEW,
             (lambda x, h: x.unflatten(-1, (-1, h)).transpose(1, 2),),
         ),
@@ -85,7 +85,7 @@ KNOBS = {
             (lambda q, k: k @ q.mT,),
         ),
         "one-tensor-for-both": (
-            "Your function uses one of query and key twice, and the other not at all.",
+            "Your function uses one of query and key twice, and does not use the other.",
             ROOT,
             (lambda q, k: q @ q.mT, lambda q, k: k @ k.mT),
         ),
@@ -93,7 +93,7 @@ KNOBS = {
     "divisor": {
         "not-scaled": ("Your scores are not divided by sqrt(d_k).", ROOT, (lambda q, k, h: 1,)),
         "scaled-by-d_k": (
-            "Your scores are divided by d_k, and not by its square root.",
+            "Your scores are divided by d_k, not by its square root.",
             ROOT,
             (lambda q, k, h: q.shape[-1],),
         ),
@@ -103,7 +103,7 @@ KNOBS = {
             (lambda q, k, h: 2 * q.shape[-1], lambda q, k, h: q.shape[-1] / 2),
         ),
         "multiplied-by-the-root": (
-            "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+            "Your scores are multiplied by sqrt(d_k), not divided by it.",
             ROOT,
             (lambda q, k, h: q.shape[-1] ** -0.5,),
         ),
@@ -113,20 +113,18 @@ KNOBS = {
             (lambda q, k, h: math.sqrt(q.shape[-1] * h),),
         ),
         "scaled-by-d_model-itself": (
-            "Your scores are divided by d_model; it is the root of d_k, the width of one head, that belongs "
-            "there.",
+            "Your scores are divided by d_model; use the root of d_k, the width of one head.",
             ROOT,
             (lambda q, k, h: q.shape[-1] * h,),
         ),
         "scaled-by-num_heads": (
-            "Your scores are divided by num_heads or its root; the root of d_k, the width of a head, "
-            "belongs there.",
+            "Your scores are divided by num_heads or its root; use the root of d_k, the width of a head.",
             ROOT,
             (lambda q, k, h: h, lambda q, k, h: math.sqrt(h)),
         ),
         "scaled-by-another-axis": (
-            "Your scores are divided by the root of a number of tokens or samples; d_k, the width of a "
-            "head, belongs there.",
+            "Your scores are divided by the root of a number of tokens or samples; use d_k, the width of a "
+            "head.",
             ROOT,
             (
                 lambda q, k, h: math.sqrt(q.shape[-2]),
@@ -176,29 +174,29 @@ KNOBS = {
             (lambda s: torch.log_softmax(s, -1),),
         ),
         "not-normalised": (
-            "Your function raises e to the scores, and does not divide by the sum.",
+            "Your function takes exp of the scores, but does not divide by the sum.",
             ROOT,
             (torch.exp,),
         ),
         "divided-by-the-sum": (
-            "Your function divides the scores by their sum; the softmax raises e to them first.",
+            "Your function divides the scores by their sum; the softmax takes exp of them first.",
             ROOT,
             (lambda s: s / s.sum(-1, keepdim=True),),
         ),
     },
     "result": {
         "weights-averaged-over-heads": (
-            "Your function returns the mean or the sum over the heads; each head has weights of its own.",
+            "Your function returns the mean or the sum over the heads; each head has its own weights.",
             ROOT,
             (lambda w: w.mean(1), lambda w: w.mean(1, keepdim=True), lambda w: w.sum(1)),
         ),
         "heads-in-front-of-the-batch": (
-            "Your heads stand in front of the batch; (batch, num_heads, n_q, n_k) is asked for.",
+            "Your heads come before the batch; the result should be (batch, num_heads, n_q, n_k).",
             STACK,
             (lambda w: w.transpose(0, 1),),
         ),
         "heads-not-axis-1": (
-            "Your heads are axis 2 or 3 of the result; they belong between batch and n_q, as axis 1.",
+            "Your heads are axis 2 or 3 of the result; they should come between batch and n_q, as axis 1.",
             STACK,
             (lambda w: w.movedim(1, 2), lambda w: w.movedim(1, 3)),
         ),
@@ -225,7 +223,7 @@ ALONE = {  # these raise, or hide what else is wrong: they are not tried in pair
             (lambda q, k: q @ k,),
         ),
         "wrong-axes-of-key-swapped": (
-            "Your function swaps other axes of key than the last two: `transpose(-2, -1)` or `.mT` swaps "
+            "Your function swaps other axes of key, not the last two: `transpose(-2, -1)` or `.mT` swaps "
             "those.",
             ROOT,
             tuple(
@@ -242,7 +240,7 @@ ALONE = {  # these raise, or hide what else is wrong: they are not tried in pair
     "result": {
         "one-head-only": (
             "Your function returns the weights of one head. Does the loop return in its first round, or "
-            "keep its last?",
+            "keep only its last?",
             ROOT,
             (lambda w: w[:, 0], lambda w: w[:, -1], lambda w: w[:, :1], lambda w: w[:, -1:]),
         ),
@@ -253,8 +251,8 @@ ALONE = {  # these raise, or hide what else is wrong: they are not tried in pair
             (lambda w: w[:, -1:].expand_as(w), lambda w: w[:, :1].expand_as(w)),
         ),
         "joined-not-stacked": (
-            "The weights of your heads are joined along an axis that was there already, as `cat` does; they "
-            "need an axis of their own, as `stack` makes it.",
+            "The weights of your heads are joined along an existing axis, as `cat` does; they need a new "
+            "axis, which `stack` makes.",
             STACK,
             tuple(lambda w, axis=axis: torch.cat(w.unbind(1), axis) for axis in range(3)),
         ),
@@ -316,17 +314,17 @@ EXERCISE = Exercise(
             _whole(mha_lab.split_heads, *ROOTS),
         ),
         "returns-more-than-the-weights": Mistake(
-            "Your function returns the output of the attention too; the weights alone are asked for.",
+            "Your function returns the output of the attention too; it should return the weights alone.",
             ROOT,
             (_fetched(0, 1), _fetched(2, 1), _fetched(1, 0), _fetched(1, 2)),
         ),
         "output-returned": Mistake(
-            "Your function returns what the attention fetches; the weights are asked for.",
+            "Your function returns the output of the attention; it should return the weights.",
             ROOT,
             (_fetched(0), _fetched(2)),
         ),
         "one-length-for-both": Mistake(
-            "Your function takes the number of queries for the number of keys too; key has n_k tokens.",
+            "Your function uses the number of queries as the number of keys too; key has n_k tokens.",
             ROOT,
             (
                 _one_length,
@@ -335,8 +333,8 @@ EXERCISE = Exercise(
             ),
         ),
         "key-viewed-as-turned": Mistake(
-            "Your function views key in the turned shape (batch, num_heads, d_k, n_k): that mixes tokens and "
-            "columns. Split it as query, and then swap the last two axes.",
+            "Your function views key in the transposed shape (batch, num_heads, d_k, n_k): that mixes "
+            "tokens and columns. Split it like query, and then swap the last two axes.",
             BARE,
             tuple(
                 lambda q, k, h, turn=turn: torch.softmax(

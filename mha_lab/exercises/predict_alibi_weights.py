@@ -1,4 +1,4 @@
-"""Chapter 09: the weights that a linear penalty leaves where the content is the same everywhere."""
+"""Chapter 09: the weights under a linear penalty when the content is the same everywhere."""
 
 import math
 
@@ -45,7 +45,7 @@ def _causal(m, n):
 
 
 def _explain(problems, results):
-    """What the rows have in common: how they change from key to key, and whether with the slope."""
+    """What the rows have in common: how they change from key to key, and whether the slope changes them."""
     rows = [as_array(result) for result in results]
     if any(row is None or row.shape != (n,) for row, (_, n) in zip(rows, problems, strict=True)):
         return None
@@ -60,7 +60,7 @@ def _explain(problems, results):
         )
         return "slope-not-used", says
     if all(row[-1] and close(row / row[-1], one / one[-1]) for row, one in long):
-        return "ratios-only", "The ratios of your weights are right, and their sum is not 1."
+        return "ratios-only", "The ratios of your weights are right, but their sum is not 1."
     if all(close(np.diff(row), np.diff(row)[:1]) for row, _ in long):
         says = "Your numbers change by the same amount from key to key; weights change by a factor."
         return "equal-steps", says
@@ -70,11 +70,12 @@ def _explain(problems, results):
     if not all((row > 0).all() for row, _ in long):
         return None
     if all(close(row[1:] / row[:-1], row[1:2] / row[:1]) for row, _ in long):
-        says = "Your numbers grow by one factor from key to key, as they should, and it is another factor."
+        says = "Your numbers grow by one factor from key to key, as they should, but it is the wrong factor."
         return "another-factor", says
     return (
         "no-factor",
-        "Your numbers do not grow by one factor from key to key: equal steps in the score give one.",
+        "Your numbers do not grow by one factor from key to key: equal steps in the score give equal "
+        "factors.",
     )
 
 
@@ -94,7 +95,8 @@ KNOBS = {
     },
     "fall": {
         "all-alike": (
-            "Your function gives every key the same: the dot products are equal, the penalties are not.",
+            "Your function gives every key the same weight: the dot products are equal, but the penalties "
+            "are not.",
             STEP,
             (lambda m, d: torch.ones(len(d)),),
         ),
@@ -115,8 +117,8 @@ KNOBS = {
             (lambda m, d: (1 - m * d).clamp(min=0),),
         ),
         "penalty-on-the-mean": (
-            "You take the penalty from 1 / n, the weight of all keys without ALiBi, and numbers below 0 "
-            "become 0. The penalty is taken from the scores, before the softmax.",
+            "You subtract the penalty from 1 / n, the weight of all keys without ALiBi, and numbers below 0 "
+            "become 0. Subtract the penalty from the scores, before the softmax.",
             STEP,
             (lambda m, d: (1 / len(d) - m * d).clamp(min=0), lambda m, d: 1 / len(d) - m * d),
         ),
@@ -127,8 +129,8 @@ KNOBS = {
             (lambda m, d: 1 / (1 + m * d), lambda m, d: 1 / (1 + d), lambda m, d: 1 / (1 / m + 1 + d)),
         ),
         "slope-as-factor": (
-            "Each of your weights is `slope` times the weight after it. The slope is taken from the score, "
-            "and the weight is `exp` of the score.",
+            "Each of your weights is `slope` times the weight after it. The slope is subtracted from the "
+            "score, and the weight is `exp` of the score.",
             STEP,
             (lambda m, d: m ** d.float(),),
         ),
@@ -176,7 +178,7 @@ KNOBS = {
             (lambda w, m: w / len(w),),
         ),
         "divided-by-another-sum": (
-            "Your function divides by another sum than that of its own n numbers.",
+            "Your function divides by a sum that is not that of its own n numbers.",
             STEP,
             (
                 lambda w, m: w / torch.exp(-m * torch.arange(len(w) + 1)).sum(),
@@ -208,8 +210,8 @@ EXERCISE = Exercise(
             (lambda m, n: torch.tensor([1, 2, 4]) / 7,),
         ),
         "line-without-the-slope": Mistake(
-            "Your numbers are a straight line, and the slope is not used. The scores are a line; the weights "
-            "fall by a factor.",
+            "Your numbers are a straight line, and the slope is not used. The scores are a line; the "
+            "weights fall by a factor.",
             STEP,
             (
                 lambda m, n: _share(n - _back(n)),
@@ -219,12 +221,12 @@ EXERCISE = Exercise(
             ),
         ),
         "penalty-added": Mistake(
-            "Your function adds the penalty to the score, and does not divide by the sum of the row.",
+            "Your function adds the penalty to the score, but does not divide by the sum of the row.",
             STEP,
             (lambda m, n: torch.exp(m * _back(n)),),
         ),
         "one-softmax-more": Mistake(
-            "Your function takes a softmax of numbers that `exp` has made already.",
+            "Your function takes a softmax of numbers that are already the result of `exp`.",
             STEP,
             (
                 lambda m, n: torch.softmax(torch.exp(-m * _back(n)), 0),
@@ -239,12 +241,13 @@ EXERCISE = Exercise(
             (lambda m, n: torch.log_softmax(-m * _back(n), 0),),
         ),
         "scores-returned": Mistake(
-            "Your function returns slope times distance, as in the scores; the weights are asked for.",
+            "Your function returns slope times distance, as in the scores; it should return the weights.",
             STEP,
             (lambda m, n: -m * _back(n), lambda m, n: m * _back(n), lambda m, n: -m * torch.arange(n)),
         ),
         "all-rows": Mistake(
-            "Your function returns a row for each of the n queries; that of the last one is asked for.",
+            "Your function returns a row for each of the n queries; it should return only that of the last "
+            "one.",
             STEP,
             (
                 _causal,
@@ -253,12 +256,12 @@ EXERCISE = Exercise(
             ),
         ),
         "first-row": Mistake(
-            "Your function returns the row of the first query, which sees its own key only.",
+            "Your function returns the row of the first query, which sees only its own key.",
             STEP,
             (lambda m, n: _causal(m, n)[0],),
         ),
         "negative-step": Mistake(
-            "A tensor cannot be read backwards with `[::-1]`: `.flip(0)` does it.",
+            "A tensor cannot be read backwards with `[::-1]`: use `.flip(0)`.",
             STEP,
             (lambda m, n: torch.arange(n)[::-1],),
         ),
@@ -268,8 +271,8 @@ EXERCISE = Exercise(
             (lambda m, n: torch.arange(n - 1, -1),),
         ),
         "a-list-times-a-number": Mistake(
-            "A list of numbers cannot be multiplied entry by entry: make a tensor of it, or take its numbers "
-            "one by one.",
+            "A list of numbers cannot be multiplied entry by entry: turn it into a tensor, or take its "
+            "numbers one by one.",
             STEP,
             (lambda m, n: -m * [0.0], lambda m, n: math.exp([0.0])),
         ),

@@ -37,12 +37,12 @@ KNOBS = {
     },
     "width": {
         "counted-per-head": (
-            "You count the whole width d_model for each head: the heads share it among them.",
+            "You count the whole width d_model for each head: the heads share it.",
             STEP,
             (lambda d, h: h * d,),
         ),
         "one-head": (
-            "You count one head, of width d_model / num_heads: all heads keep theirs.",
+            "You count one head, of width d_model / num_heads: the cache has those of all heads.",
             STEP,
             (lambda d, h: d // h, lambda d, h: d / h),
         ),
@@ -52,16 +52,16 @@ KNOBS = {
             (lambda d, h: 1, lambda d, h: h),
         ),
         "width-squared": (
-            "You count a matrix of d_model by d_model, or d_k by d_k, where a vector is kept.",
+            "You count a matrix of d_model by d_model, or d_k by d_k, instead of a vector.",
             STEP,
             (lambda d, h: d * d, lambda d, h: (d // h) ** 2, lambda d, h: h * (d // h) ** 2),
         ),
     },
     "tokens": {
-        "one-token": ("You count one token: the cache grows with each.", STEP, (lambda n: 1,)),
+        "one-token": ("You count one token: the cache grows with each token.", STEP, (lambda n: 1,)),
         "pairs-of-tokens": (
-            "You count something for each pair of tokens, n * n: a key and a value are kept once for "
-            "each token.",
+            "You count something for each pair of tokens, n * n: a key and a value are kept once for each "
+            "token.",
             STEP,
             (lambda n: n * n,),
         ),
@@ -79,7 +79,7 @@ KNOBS = {
     },
     "times": {
         "bytes": ("You count bytes: a number in float32 takes four, in float16 two.", STEP, (4,)),
-        "eight-texts": ("You count 8 texts, as `caches` of step 6 holds: one is asked for.", STEP, (8,)),
+        "eight-texts": ("You count 8 texts, as in `caches` of step 6: count one.", STEP, (8,)),
     },
 }
 
@@ -97,7 +97,8 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, KNOBS),
         "weights-instead": Mistake(
-            "You count attention weights, n of them for each token: they are computed anew and not kept.",
+            "You count attention weights, n of them for each token: they are computed each time, and not "
+            "kept.",
             STEP,
             (
                 _weights,
@@ -106,7 +107,7 @@ EXERCISE = Exercise(
             ),
         ),
         "weights-as-well": Mistake(
-            "You count the attention weights as well: they are computed anew and not kept.",
+            "You count the attention weights as well: they are computed each time, and not kept.",
             STEP,
             (
                 lambda layers, h, n, d: 2 * layers * n * d + layers * h * n * n,
@@ -114,7 +115,7 @@ EXERCISE = Exercise(
             ),
         ),
         "parameters": Mistake(
-            "You count the parameters of the layers; the cache holds what they make of the tokens.",
+            "You count the parameters of the layers; the cache contains what they compute from the tokens.",
             STEP,
             (
                 lambda layers, h, n, d: 4 * layers * d * d,
@@ -123,7 +124,7 @@ EXERCISE = Exercise(
             ),
         ),
         "added-not-multiplied": Mistake(
-            "You add sizes that are to be multiplied.",
+            "You add sizes that should be multiplied.",
             STEP,
             (
                 lambda layers, h, n, d: layers * 2 * (n + d),
@@ -131,7 +132,7 @@ EXERCISE = Exercise(
             ),
         ),
         "true-or-false": Mistake(
-            "You return True or False; the number itself is asked for.",
+            "You return True or False; return the number itself.",
             STEP,
             (lambda layers, h, n, d: True, lambda layers, h, n, d: False),
         ),

@@ -40,37 +40,38 @@ def _three(third):
 FUTURE, AFTER = "1 Hide the future", "2 Before the softmax, not after"
 VISIBLE = {
     "sees-the-future": (
-        "Your query i sees the keys from i on, and not those up to i.",
+        "Your query i sees the keys from i on, not those up to i.",
         FUTURE,
         (lambda n: _ones(n).triu(),),
     ),
-    "mask-ignored": ("Every query sees all n keys in your function: nothing is hidden.", FUTURE, (_ones,)),
+    "mask-ignored": ("In your function every query sees all n keys: nothing is hidden.", FUTURE, (_ones,)),
     "one-key-too-many": (
         "Your query i sees one key too many, key i + 1.",
         FUTURE,
         (lambda n: _ones(n).tril(1),),
     ),
     "mask-inverted": (
-        "Your query i sees the keys after i, and not those up to i.",
+        "Your query i sees the keys after i, not those up to i.",
         "4 Three conventions",
         (lambda n: _ones(n).triu(1),),
     ),
-    "own-token-only": ("Your query i sees key i alone.", FUTURE, (torch.eye,)),
+    "own-token-only": ("Your query i sees only key i.", FUTURE, (torch.eye,)),
 }
 SHARES = {
     "divided-by-n": (
-        "You divide every row by n, hidden keys included: they take their share, and are hidden afterwards.",
+        "You divide every row by n, hidden keys included: they take their share, and are only then hidden.",
         AFTER,
         (lambda v: v / len(v),),
     ),
     "columns-divided": (
-        "Your divisors lie in a row, so they divide the columns; standing in a column, they divide the rows. "
-        "`keepdim=True` keeps the axis of a sum, and `[:, None]` puts one in.",
+        "Your divisors are a row, so they divide the columns; as a column, they would divide the rows. "
+        "`keepdim=True` keeps the axis of a sum, and `[:, None]` adds one.",
         AFTER,
         (lambda v: v / v.sum(-1),),
     ),
     "softmax-over-queries": (
-        "You divide each column by its own sum: a query shares 1 among the keys, so each row has its own.",
+        "You divide each column by its own sum; divide each row by its own sum, so that the weights of a "
+        "query sum to 1.",
         AFTER,
         (lambda v: v / v.sum(-2, keepdim=True),),
     ),
@@ -80,7 +81,7 @@ SHARES = {
         (lambda v: v / v.sum(),),
     ),
     "not-normalised": (
-        "You give each visible key a weight of 1: a row has 1 to share among its keys.",
+        "You give each visible key a weight of 1: the weights of a row should sum to 1.",
         AFTER,
         (lambda v: v,),
     ),
@@ -90,7 +91,7 @@ SHARES = {
         tuple(lambda v, score=score: torch.softmax(score * v, -1) for score in (1, 0.5, 2, 3, 5, 10)),
     ),
     "divided-in-whole-numbers": (
-        "You divide with `//`, which leaves whole numbers; `/` keeps the fraction.",
+        "You divide with `//`, which gives whole numbers; `/` keeps the fraction.",
         AFTER,
         (lambda v: v // v.sum(-1, keepdim=True),),
     ),
@@ -104,7 +105,7 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, {"visible": VISIBLE, "share": SHARES}),
         "own-token-hidden": Mistake(
-            "Your query i sees the keys before i, and not its own: row 0 has no key then.",
+            "Your query i sees the keys before i, but not its own: row 0 then has no key.",
             FUTURE,
             (
                 lambda n: _ones(n).tril(-1) / torch.arange(n).clamp(min=1)[:, None],
@@ -115,7 +116,7 @@ EXERCISE = Exercise(
             ),
         ),
         "divided-by-i": Mistake(
-            "You divide row i by i; counted from 0, row i sees i + 1 keys.",
+            "You divide row i by i; rows are counted from 0, so row i sees i + 1 keys.",
             AFTER,
             (
                 lambda n: _ones(n).tril() / torch.arange(n)[:, None],
@@ -124,7 +125,7 @@ EXERCISE = Exercise(
             ),
         ),
         "triangle-forgotten": Mistake(
-            "You divide by the right number in every row, and give the hidden keys the same weight.",
+            "You divide by the right number in every row, but give the hidden keys the same weight.",
             FUTURE,
             (lambda n: (1 / _number(n)).expand(n, n),),
         ),
@@ -134,7 +135,7 @@ EXERCISE = Exercise(
             (lambda n: (1 / _number(n)).mT.expand(n, n),),
         ),
         "scores-returned": Mistake(
-            "You return scores, with -inf at the hidden keys; the weights are asked for.",
+            "You return scores, with -inf at the hidden keys; return the weights.",
             FUTURE,
             tuple(
                 lambda n, score=score: torch.full((n, n), score).masked_fill(_ones(n).triu(1) > 0, -torch.inf)
@@ -142,7 +143,7 @@ EXERCISE = Exercise(
             ),
         ),
         "triangle-of-one-row": Mistake(
-            "A triangle is cut from rows and columns, and here there is one row of n numbers only.",
+            "A triangle needs rows and columns, but here there is only one row of n numbers.",
             FUTURE,
             (lambda n: torch.ones(n).tril(), lambda n: torch.ones(n).triu()),
         ),

@@ -18,7 +18,7 @@ def _problems(rng):
     yield 3, 5, 4, 2
     yield 6, 4, 3, 1
     sizes = ((q, k, h * d_k, h) for q, k, h, d_k in product(range(1, 7), range(1, 7), (1, 2, 3), (1, 2)))
-    yield from rng.shuffled(p for p in sizes if p[0] != p[1])[:34]  # small: somebody may count one by one
+    yield from rng.shuffled(p for p in sizes if p[0] != p[1])[:34]  # small: an answer may count one by one
 
 
 def _build(
@@ -36,11 +36,11 @@ def _projected(of_query, of_key, width=lambda d, h: d * d):
 STEP = "1 Count the multiplications"
 PROJECTIONS = {
     "all-projections-of-the-queries": (
-        "You count all four projections with n_query; keys and values are made of the tokens that are asked.",
+        "You count all four projections with n_query; keys and values have n_key tokens.",
         (_projected(8, 0),),
     ),
     "all-projections-of-the-keys": (
-        "You count all four projections with n_key; queries and output belong to the tokens that ask.",
+        "You count all four projections with n_key; queries and output have n_query tokens.",
         (_projected(0, 8),),
     ),
     "output-of-the-keys": (
@@ -49,8 +49,8 @@ PROJECTIONS = {
         (_projected(2, 6),),
     ),
     "three-projections-of-the-queries": (
-        "You count three projections with n_query and one with n_key: keys and values are both made of the "
-        "tokens that are asked.",
+        "You count three projections with n_query and one with n_key: keys and values both have n_key "
+        "tokens.",
         (_projected(6, 2),),
     ),
     "no-output-projection": (
@@ -58,37 +58,37 @@ PROJECTIONS = {
         (_projected(2, 4),),
     ),
     "one-projection-of-the-keys": (
-        "You count one projection with n_key: keys and values are two.",
+        "You count one projection with n_key: keys and values need two.",
         (_projected(4, 2),),
     ),
     "three-projections-of-one-length": (
-        "You count three projections, all with one length. The layer has a fourth, at its output; and two "
-        "of the four belong to the tokens that ask, two to those that are asked.",
+        "You count three projections, all with one length. The layer has a fourth, at its output; two of "
+        "the four have n_query tokens, and two have n_key.",
         (_projected(6, 0), _projected(0, 6)),
     ),
     "projections-halved": (
         "Your count of the projections is half of the right one. Either two of the four are missing, or "
-        "each term counts once, and not twice (once for `*`, once for `+`).",
+        "each term counts once, not twice (once for `*`, once for `+`).",
         (_projected(2, 2),),
     ),
     "projections-of-both": (
-        "You count all four projections, or three, for n_query + n_key tokens; each of the two lengths "
-        "belongs to two of the four.",
+        "You count all four projections, or three, for n_query + n_key tokens; each of the two lengths is "
+        "used in two of the four.",
         (_projected(8, 8), _projected(6, 6)),
     ),
     "projections-without-tokens": (
-        "Your count of the projections has d_model * d_model in it, and no length: each token is projected.",
+        "Your count of the projections has d_model * d_model in it, but no length: each token is projected.",
         tuple(lambda q, k, d, h, c=c: c * d * d for c in (8, 6, 4, 2)),
     ),
     "projections-for-each-head": (
-        "You count projections of the full width for each head: the heads share d_model among them.",
+        "You count projections of the full width for each head: the heads share d_model.",
         (
             _projected(4, 4, lambda d, h: d * d * h),
             lambda q, k, d, h: 2 * d * d * (h * (q + 2 * k) + q),
         ),
     ),
     "projections-of-one-head": (
-        "You count d_k columns for a projection: these are one head's. All heads together have d_model.",
+        "You count d_k columns for a projection: that is one head's share. All heads together have d_model.",
         (
             _projected(4, 4, lambda d, h: d * d // h),
             lambda q, k, d, h: 2 * d * (d // h) * (q + 2 * k) + 2 * q * d * d,
@@ -102,7 +102,7 @@ PROJECTIONS = {
 PRODUCTS = {
     "scores-halved": (
         "Your count of scores and weighted sum is half of the right one. Either one of the two products is "
-        "missing, or each term counts once, and not twice (once for `*`, once for `+`).",
+        "missing, or each term counts once, not twice (once for `*`, once for `+`).",
         (lambda q, k, d, h: 2 * q * k * d,),
     ),
     "scores-of-one-length": (
@@ -124,8 +124,7 @@ PRODUCTS = {
         (lambda q, k, d, h: 4 * (q + k) * d, lambda q, k, d, h: 2 * (q + k) * d),
     ),
     "counted-per-head": (
-        "You count scores or weighted sum with the full width for each head: the heads share d_model among "
-        "them.",
+        "You count scores or weighted sum with the full width for each head: the heads share d_model.",
         (lambda q, k, d, h: 4 * q * k * d * h, lambda q, k, d, h: 2 * q * k * d * (h + 1)),
     ),
     "one-head": (
@@ -139,11 +138,11 @@ TOTALS = {
         (lambda p, s, h: (p + s) // 2,),
     ),
     "not-added-up": (
-        "Your function returns the parts of the count; one number is asked for, their sum.",
+        "Your function returns the parts of the count; return one number, their sum.",
         (lambda p, s, h: (p, s), lambda p, s, h: (p, s // 2, s // 2), lambda p, s, h: (s, p)),
     ),
     "everything-times-heads": (
-        "You count the whole layer once for each head: the heads share d_model among them.",
+        "You count the whole layer once for each head: the heads share d_model.",
         (lambda p, s, h: (p + s) * h,),
     ),
     "everything-divided-by-heads": (
@@ -151,7 +150,7 @@ TOTALS = {
         (lambda p, s, h: (p + s) // h, lambda p, s, h: (p + s) / h),
     ),
     "projections-forgotten": (
-        "You count scores and weighted sum only: before and after them stand four projections.",
+        "You count scores and weighted sum only: there are four projections before and after them.",
         (lambda p, s, h: s,),
     ),
     "projections-only": (
@@ -187,8 +186,8 @@ def _explains(problems, results):
     totals = np.array([float(array.sum()) for array in arrays])
     if all(array.ndim for array in arrays):
         if np.allclose(totals, [predict_flops(*p) for p in problems]):
-            return "not-added-up", "Their sum would be right; one number is asked for."
-        return "several-numbers", "One number is asked for: the sum over all products."
+            return "not-added-up", "Their sum would be right; return one number."
+        return "several-numbers", "Return one number: the sum over all products."
     ratios = totals / [predict_flops(*p) for p in problems]
     if totals.any() and np.allclose(ratios, ratios[0], rtol=1e-6, atol=0):
         return "off-by-a-factor", f"On all problems your result is {ratios[0]:g} times the right one."

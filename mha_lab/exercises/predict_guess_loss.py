@@ -11,7 +11,7 @@ from mha_lab.exercises._results import as_array
 
 
 def predict_guess_loss(num_lookups, candidates):
-    """The mean cross-entropy of answers of which one is known, and each other is a guess."""
+    """The mean cross-entropy when one answer is known, and every other answer is a guess."""
     return (num_lookups - 1) / num_lookups * math.log(candidates)
 
 
@@ -38,8 +38,7 @@ STEP = "4 Train, and measure the gap"
 CHOICES = {
     "guess": {
         "one-candidate-fewer": (
-            "Your guess is among candidates - 1 contents: candidates is the number of those among which it "
-            "is made.",
+            "Your guess is among candidates - 1 contents: it is made among `candidates` of them.",
             (lambda k, c: math.log(c - 1),),
         ),
         "one-candidate-more": (
@@ -52,12 +51,12 @@ CHOICES = {
             (lambda k, c: math.log(c) / c,),
         ),
         "logarithm-missing": (
-            "A guess counts 1 / candidates, or candidates, in your function; its loss is minus the logarithm "
+            "In your function a guess counts 1 / candidates, or candidates; its loss is minus the logarithm "
             "of its probability.",
             (lambda k, c: 1 / c, lambda k, c: c),
         ),
         "share-of-wrong-answers": (
-            "Your result is the share of wrong answers to be expected; a loss is a mean of logarithms.",
+            "Your result is the expected share of wrong answers; a loss is a mean of logarithms.",
             (lambda k, c: 1 - 1 / c,),
         ),
         "probability-of-another-content": (
@@ -77,7 +76,7 @@ CHOICES = {
     },
     "guesses": {
         "known-answer-missing": (
-            "All that you count are guesses: the known answer, whose loss is 0, belongs to the mean too.",
+            "You count only guesses: the known answer, whose loss is 0, is part of the mean too.",
             (lambda k: k,),
         ),
         "one-guess": ("You count one guess: all answers but one are guesses.", (lambda k: 1,)),
@@ -88,23 +87,24 @@ CHOICES = {
     },
     "known": {
         "known-answer-costs-one": (
-            "Your known answer costs 1: that is its probability, and its loss is minus the logarithm of it.",
+            "Your known answer costs 1: that is its probability, and its loss is minus the logarithm of "
+            "that.",
             (lambda k, c: 1.0,),
         ),
         "probabilities-for-logits": (
-            "The known answer is not certain in your function: the softmax of a 1 and zeros is less than 1. "
-            "PyTorch's cross_entropy takes a softmax itself: it wants logits, not probabilities.",
+            "In your function the known answer is not certain: the softmax of a 1 and zeros is less than 1. "
+            "PyTorch's cross_entropy takes a softmax itself: it expects logits, not probabilities.",
             (lambda k, c: math.log(1 + (c - 1) / math.e),),
         ),
     },
     "divisor": {
         "added-up": (
-            "Your result is a sum over answers; the mean is asked for.",
+            "Your result is a sum over answers; it should be the mean.",
             (lambda k, c: 1,),
         ),
         "divided-by-candidates": (
-            "You divide the sum of the losses by candidates, or multiply it by 1 / candidates; for the mean, "
-            "divide it by the number of answers.",
+            "You divide the sum of the losses by candidates, or multiply it by 1 / candidates; for the "
+            "mean, divide it by the number of answers.",
             (lambda k, c: c,),
         ),
         "divided-by-two": (
@@ -121,7 +121,7 @@ CHOICES = {
     },
     "unit": {
         "bits": (
-            "Your logarithm has base 2 or 10: nats belong to the natural one, base e.",
+            "Your logarithm has base 2 or 10: for nats, use the natural logarithm, base e.",
             (math.log(2), math.log(10)),
         ),
     },
@@ -139,7 +139,7 @@ def _falling(first, log):
 
 
 def _explains(problems, results):
-    """Which of the two factors is wrong: one hangs on the number of answers, one on that of candidates."""
+    """Which of the two factors is wrong: one depends on the number of answers, one on that of candidates."""
     arrays = [as_array(result) for result in results]
     if any(a is None or a.shape or a.dtype == bool or not np.isfinite(a) or not a for a in arrays):
         return None
@@ -158,7 +158,7 @@ def _explains(problems, results):
 
 
 def _law(problems, values, which):
-    """``{size: value}`` if the values hang on this size alone."""
+    """``{size: value}`` if the values depend on this size alone."""
     found = {}
     for problem, value in zip(problems, values, strict=True):
         found.setdefault(problem[which], []).append(value)
@@ -182,7 +182,7 @@ EXERCISE = Exercise(
             (lambda k, c: math.log(c) / 2,),
         ),
         "one-answer-too-many": Mistake(
-            "You count num_lookups guesses and the known answer besides; it is one of the num_lookups.",
+            "You count num_lookups guesses and the known answer as well; it is one of the num_lookups.",
             STEP,
             (lambda k, c: k / (k + 1) * math.log(c),),
         ),
@@ -201,8 +201,8 @@ EXERCISE = Exercise(
             ),
         ),
         "share-inside-the-logarithm": Mistake(
-            "The share of guesses, or of answers that are known, stands inside your logarithm; it belongs "
-            "in front of the logarithm, as in every mean.",
+            "The share of guesses, or of answers that are known, is inside your logarithm; put it in front "
+            "of the logarithm, as in every mean.",
             STEP,
             (
                 lambda k, c: math.log(c * (k - 1) / k),
@@ -219,12 +219,12 @@ EXERCISE = Exercise(
             (lambda k, c: (1 + (k - 1) / c) / k, lambda k, c: -(1 + (k - 1) / c) / k),
         ),
         "perplexity": Mistake(
-            "Your function returns exp of the loss, or of minus the loss; the loss itself is asked for.",
+            "Your function returns exp of the loss, or of minus the loss; return the loss itself.",
             STEP,
             (lambda k, c: math.exp(RIGHT(k, c)), lambda k, c: math.exp(-RIGHT(k, c))),
         ),
         "arguments-swapped": Mistake(
-            "Your function takes candidates for the number of answers, and num_lookups for that of contents.",
+            "Your function uses candidates as the number of answers, and num_lookups as that of contents.",
             STEP,
             (lambda k, c: RIGHT(c, k),),
         ),
@@ -239,7 +239,7 @@ EXERCISE = Exercise(
             ),
         ),
         "not-averaged": Mistake(
-            "Your function returns one number for each answer; their mean is asked for.",
+            "Your function returns one number for each answer; it should return their mean.",
             STEP,
             tuple(
                 lambda k, c, sign=sign, order=order: [0.0, *[sign * math.log(c)] * (k - 1)][::order]
@@ -248,7 +248,8 @@ EXERCISE = Exercise(
             ),
         ),
         "infinite": Mistake(
-            "A probability of 0 is in your mean, and its loss is infinite: the known answer has 1.",
+            "Your mean contains a probability of 0, whose loss is infinite: the known answer has "
+            "probability 1.",
             STEP,
             (lambda k, c: math.inf,),
         ),
@@ -263,7 +264,7 @@ EXERCISE = Exercise(
             tuple(lambda k, c, digits=digits: round(RIGHT(k, c), digits) for digits in (1, 2, 3)),
         ),
         "true-or-false": Mistake(
-            "You return whether the loss is above or below ln 2; the loss itself is asked for.",
+            "You return whether the loss is above or below ln 2; return the loss itself.",
             STEP,
             (lambda k, c: RIGHT(k, c) > math.log(2), lambda k, c: RIGHT(k, c) < math.log(2)),
         ),

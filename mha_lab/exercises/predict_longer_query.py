@@ -27,20 +27,20 @@ def _share(numbers):
 STEP = "5 Length is temperature"
 MISTAKES = {
     "unchanged-weights": (
-        "Your function returns the old weights. (Doubling all of them changes nothing, once they are divided "
-        "by their sum.)",
+        "Your function returns the old weights. (Doubling all of them changes nothing, once they are "
+        "divided by their sum.)",
         lambda w: w,
         lambda w: _share(2 * w),
     ),
     "doubled-weights": ("Your function doubles the weights: they sum to 2.", lambda w: 2 * w),
     "squares-not-divided": (
-        "Your function squares the weights, and does not divide by the sum of the squares. (The sum of the "
+        "Your function squares the weights, but does not divide by the sum of the squares. (The sum of the "
         "old weights is 1: dividing by that changes nothing.)",
         lambda w: w * w,
     ),
     "softmax-of-weights": (
-        "Your function takes a softmax of the weights, or of twice the weights, as if they were scores. They "
-        "have been through a softmax already.",
+        "Your function takes a softmax of the weights, or of twice the weights, as if they were scores. "
+        "They are already the result of a softmax.",
         lambda w: (2 * w).softmax(0),
         lambda w: w.softmax(0),
     ),
@@ -54,12 +54,12 @@ MISTAKES = {
         lambda w: (2 * w).exp(),
     ),
     "euclidean-norm": (
-        "Your function divides by the Euclidean length, and not by the sum.",
+        "Your function divides by the Euclidean length, not by the sum.",
         lambda w: w * w / (w * w).norm(),
         lambda w: w / w.norm(),
     ),
     "divided-by-the-largest": (
-        "Your function divides by the largest number, and not by the sum.",
+        "Your function divides by the largest number, not by the sum.",
         lambda w: w * w / (w * w).max(),
         lambda w: w / w.max(),
     ),
@@ -84,23 +84,23 @@ MISTAKES = {
         lambda w: _share(w**4),
     ),
     "powers-of-two": (
-        "Your function takes 2 to the power of each weight, and not each weight to the power of 2.",
+        "Your function takes 2 to the power of each weight, not each weight to the power of 2.",
         lambda w: 2**w,
         lambda w: _share(2**w),
     ),
     "scores-returned": (
-        "Your function returns logarithms of weights, or twice them: a softmax makes weights of those.",
+        "Your function returns logarithms of weights, or twice them: a softmax turns those into weights.",
         lambda w: w.log(),
         lambda w: 2 * w.log(),
     ),
     "logarithms-as-weights": (
-        "Your function divides logarithms by their sum; a softmax makes weights of logarithms.",
+        "Your function divides logarithms by their sum; a softmax turns logarithms into weights.",
         lambda w: _share(w.log()),
     ),
     "mirrored": ("Your weights are the right ones in the opposite order.", lambda w: _share(w * w).flip(0)),
     "hard": (
-        "Your function gives all the weight to one key. A query twice as long makes it heavier, and leaves "
-        "something for the others.",
+        "Your function gives all the weight to one key. A query twice as long increases its weight, but "
+        "leaves some weight for the others.",
         lambda w: torch.nn.functional.one_hot(w.argmax(), len(w)).float(),
     ),
     "scaled-as-well": (

@@ -37,7 +37,7 @@ MATRICES = {
         (lambda d, h: 3 * d * d,),
     ),
     "full-matrices-for-each-head": (
-        "You count d_model by d_model matrices for each head: the heads share one such matrix among them.",
+        "You count d_model by d_model matrices for each head: the heads share one such matrix.",
         CONCATENATE,
         (
             lambda d, h: 4 * d * d * h,
@@ -87,7 +87,7 @@ MATRICES = {
         tuple(lambda d, h, m=m: m * d * d for m in (5, 6, 7, 8, 12, 16)),
     ),
     "number-of-matrices": (
-        "You count the matrices, and not the numbers in them.",
+        "You count the matrices, not the numbers in them.",
         WHOLE,
         (lambda d, h: 4, lambda d, h: 3, lambda d, h: 3 * h + 1, lambda d, h: 4 * h),
     ),
@@ -99,7 +99,7 @@ MATRICES = {
 }
 BIASES = {
     "bias-ignored": (
-        "You count no bias where there is one: each of the four projections has its own.",
+        "You count no bias although there is one: each of the four projections has its own.",
         BIAS,
         (lambda d, h: 0,),
     ),
@@ -121,7 +121,7 @@ BIASES = {
         ),
     ),
     "bias-for-each-head": (
-        "You count d_model numbers of bias for each head: the heads share one bias of that width among them.",
+        "You count d_model numbers of bias for each head: the heads share one bias of that width.",
         BIAS,
         (lambda d, h: 4 * d * h, lambda d, h: (3 * h + 1) * d, lambda d, h: 3 * d * h, lambda d, h: d * h),
     ),
@@ -146,7 +146,7 @@ BIASES = {
         (lambda d, h: 4 * d * d, lambda d, h: d * d),
     ),
     "bias-in-rows-and-columns": (
-        "You count (d_model + 1) * (d_model + 1) numbers with a bias: a bias is one row more, and no column.",
+        "You count (d_model + 1) * (d_model + 1) numbers with a bias: a bias adds one row, and no column.",
         BIAS,
         (lambda d, h: 4 * (2 * d + 1),),
     ),
@@ -158,28 +158,28 @@ BIASES = {
 }
 TOTALS = {
     "nothing-without-bias": (
-        "Without biases your result is 0: `a + b if bias else 0` is `(a + b) if bias else 0`. Round brackets "
-        "around `b if bias else 0` change that.",
+        "Without biases your result is 0: `a + b if bias else 0` is `(a + b) if bias else 0`. Round "
+        "brackets around `b if bias else 0` change that.",
         WHOLE,
         (lambda m, b, bias: m + b if bias else 0,),
     ),
     "bias-always": (
-        "Your function counts biases where `bias` is False, too.",
+        "Your function counts biases even if `bias` is False.",
         BIAS,
         (lambda m, b, bias: m + b,),
     ),
     "bias-inverted": (
-        "Your function counts biases where `bias` is False, and none where it is True.",
+        "Your function counts biases if `bias` is False, and none if it is True.",
         BIAS,
         (lambda m, b, bias: m if bias else m + b,),
     ),
     "biases-alone": (
-        "With biases your function counts the biases, and no longer the matrices.",
+        "With biases your function counts only the biases, not the matrices.",
         BIAS,
         (lambda m, b, bias: b if bias else m,),
     ),
     "matrices-without-bias-only": (
-        "Without biases your function returns nothing but the number of biases.",
+        "Without biases your function returns only the number of biases.",
         BIAS,
         (lambda m, b, bias: m + b if bias else b,),
     ),

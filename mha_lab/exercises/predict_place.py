@@ -58,8 +58,8 @@ HEADS = {
         (lambda t, c, n, h, d: c // h,),
     ),
     "head-in-turn": (
-        "Your head is column % num_heads: it changes with every column, and a head is d_k columns that "
-        "stand together.",
+        "Your head is column % num_heads: it changes with every column, but a head is d_k neighbouring "
+        "columns.",
         VIEW,
         (lambda t, c, n, h, d: c % h,),
     ),
@@ -83,7 +83,7 @@ HEADS = {
         (lambda t, c, n, h, d: c / d,),
     ),
     "head-from-1": (
-        "Your heads are counted from 1, and not from 0.",
+        "Your heads are counted from 1, not from 0.",
         BARE,
         (lambda t, c, n, h, d: c // d + 1,),
     ),
@@ -104,7 +104,7 @@ HEADS = {
         ),
     ),
     "head-by-n": (
-        "Your head is made with n, the number of tokens; how wide a head is does not depend on it.",
+        "Your head is computed with n, the number of tokens; how wide a head is does not depend on it.",
         BARE,
         (lambda t, c, n, h, d: c // n, lambda t, c, n, h, d: c % n),
     ),
@@ -121,14 +121,15 @@ ROWS = {
         (lambda t, c, n, h, d: t * h + c // d,),
     ),
     "row-through-all-heads": (
-        "Your row counts on from head to head, as if the heads stood below each other in one table; each "
+        "Your row counts on from head to head, as if the heads were below each other in one table; each "
         "head has rows of its own, counted from 0.",
         BARE,
         (lambda t, c, n, h, d: t + n * (c // d),),
     ),
-    "row-from-1": ("Your row is counted from 1, and not from 0.", BARE, (lambda t, c, n, h, d: t + 1,)),
+    "row-from-1": ("Your row is counted from 1, not from 0.", BARE, (lambda t, c, n, h, d: t + 1,)),
     "row-is-not-the-token": (
-        "Your row is made from other numbers; after the split a token keeps its row, whatever the sizes are.",
+        "Your row is computed from other numbers; after the split a token keeps its row, whatever the sizes "
+        "are.",
         BARE,
         (
             lambda t, c, n, h, d: t % h,
@@ -156,7 +157,7 @@ PLACES = {
         (lambda t, c, n, h, d: c % h,),
     ),
     "place-in-turn": (
-        "Your place is column // num_heads, as if the columns were dealt out to the heads in turn.",
+        "Your place is column // num_heads, as if the columns were given to the heads in turn.",
         VIEW,
         (lambda t, c, n, h, d: c // h,),
     ),
@@ -174,8 +175,8 @@ PLACES = {
         ),
     ),
     "place-from-a-wrong-start": (
-        "Your place is counted from a column at which its head does not begin: head h begins at column "
-        "h * d_k.",
+        "Your place is counted from a column at which its head does not begin: head h begins at column h * "
+        "d_k.",
         VIEW,
         (
             lambda t, c, n, h, d: c - h * (c // d),
@@ -186,12 +187,13 @@ PLACES = {
         ),
     ),
     "place-from-1": (
-        "Your place is counted from 1, and not from 0.",
+        "Your place is counted from 1, not from 0.",
         VIEW,
         (lambda t, c, n, h, d: c % d + 1,),
     ),
     "place-by-n": (
-        "Your place is made with n, the number of tokens; a head is d_k wide, however many tokens there are.",
+        "Your place is computed with n, the number of tokens; a head is d_k wide, however many tokens there "
+        "are.",
         VIEW,
         (lambda t, c, n, h, d: c % n, lambda t, c, n, h, d: c // n),
     ),
@@ -202,16 +204,16 @@ ORDERS = {
         BARE,
         ((1, 0, 2),),
     ),
-    "head-and-place-exchanged": ("Your head and your place have changed places.", BARE, ((2, 1, 0),)),
+    "head-and-place-exchanged": ("Your head and your place are swapped.", BARE, ((2, 1, 0),)),
     "another-order": (
         "Your three numbers come in another order than (head, row, place).",
         BARE,
         ((0, 2, 1), (1, 2, 0), (2, 0, 1)),
     ),
 }
-COLUMNS = {  # head and place, both wrong in one way
+COLUMNS = {  # head and place, both wrong in the same way
     "heads-interleaved": (
-        "You deal the columns out to the heads in turn; head h gets d_k columns that stand together.",
+        "You give the columns to the heads in turn; head h gets d_k neighbouring columns.",
         VIEW,
         (lambda c, h, d: (c % h, c // h),),
     ),
@@ -232,7 +234,7 @@ COLUMNS = {  # head and place, both wrong in one way
         (lambda c, h, d: (c / d, c - c / d * d),),
     ),
     "two-heads-only": (
-        "Your function knows heads 0 and 1 only; there can be more.",
+        "Your function knows only heads 0 and 1; there can be more.",
         VIEW,
         (lambda c, h, d: (int(c >= d), c - d * int(c >= d)),),
     ),
@@ -264,13 +266,13 @@ EXERCISE = Exercise(
             (_bare_view,),
         ),
         "counted-from-1": Mistake(
-            "All three numbers are counted from 1, and not from 0.",
+            "All three numbers are counted from 1, not from 0.",
             BARE,
             (lambda t, c, n, h, d: (c // d + 1, t + 1, c % d + 1),),
         ),
         "inside-a-table": Mistake(
-            "Your numbers are right, and stand in a table or in tensors of length 1, as `nonzero()` makes "
-            "them: take the numbers out.",
+            "Your numbers are right, but they are in a table or in tensors of length 1, as `nonzero()` "
+            "returns them: take the numbers out.",
             BARE,
             (
                 lambda t, c, n, h, d: torch.tensor([[c // d, t, c % d]]),
@@ -278,12 +280,13 @@ EXERCISE = Exercise(
             ),
         ),
         "place-in-memory": Mistake(
-            "Your function returns one number, the place of x[token, column] in memory; the index has three.",
+            "Your function returns one number, the place of x[token, column] in memory; the index has three "
+            "numbers.",
             BARE,
             (lambda t, c, n, h, d: t * h * d + c,),
         ),
         "head-and-place-alone": Mistake(
-            "Your function returns the head and the place; the row belongs between them.",
+            "Your function returns the head and the place; the row should be between them.",
             BARE,
             (lambda t, c, n, h, d: (c // d, c % d),),
         ),

@@ -32,8 +32,8 @@ EXERCISE = Exercise(
             (lambda v: torch.zeros_like(v[0]), lambda v: torch.zeros_like(v)),
         ),
         "not-normalised": Mistake(
-            "You add up all values: every weight is 1, and not 1 / n_k. Either the division is missing, or "
-            "your softmax runs over an axis of length 1.",
+            "You add up all values: every weight is 1, not 1 / n_k. Either the division is missing, or your "
+            "softmax runs over an axis of length 1.",
             STEP,
             (lambda v: v.sum(0),),
         ),
@@ -63,7 +63,7 @@ EXERCISE = Exercise(
             (lambda v: v.mean(), lambda v: torch.full((v.shape[1],), v.mean().item())),
         ),
         "softmax-of-the-values": Mistake(
-            "You put the values through a softmax. It is the scores that become weights, and they are all 0.",
+            "You put the values through a softmax. Take the softmax of the scores, which are all 0.",
             STEP,
             (
                 lambda v: torch.softmax(v, 0),
@@ -72,13 +72,13 @@ EXERCISE = Exercise(
             ),
         ),
         "weights-returned": Mistake(
-            "You return the weights, 1 / n_k for each key. The output is the average of the values under "
-            "them.",
+            "You return the weights, 1 / n_k for each key. The output is the average of the values with "
+            "these weights.",
             AVERAGE,
             (lambda v: torch.ones(len(v)) / len(v),),
         ),
         "axis-kept": Mistake(
-            "Your result has an axis of length 1 too many: (1, d_v) where (d_v,) is asked for.",
+            "Your result has an axis of length 1 too many: (1, d_v) instead of (d_v,).",
             AVERAGE,
             (lambda v: v.mean(0, keepdim=True),),
         ),

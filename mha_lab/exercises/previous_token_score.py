@@ -68,20 +68,20 @@ KNOBS = {
             (lambda w: w.tril(-1).sum(-1)[..., 1:],),
         ),
         "whole-block": (
-            "Your function takes all weights of the rows from 1 on and the columns before the last; "
-            "only those on "
-            "the line below the diagonal are asked for.",
+            "Your function takes all weights of the rows from 1 on and the columns before the last; use "
+            "only those on the line below the diagonal.",
             STEP,
             (lambda w: w[..., 1:, :-1].flatten(-2),),
         ),
         "rolled-around": (
-            "Your function counts the weight of the first token on the last one as well: index -1 is "
-            "the last.",
+            "Your function counts the weight of the first token on the last one as well: index -1 is the "
+            "last.",
             STEP,
             (_around,),
         ),
         "argmax": (
-            "Your function counts rows where the token before has most weight; average the weight itself.",
+            "Your function counts rows where the token before has the most weight; average the weight "
+            "itself.",
             STEP,
             (_best,),
         ),
@@ -91,7 +91,7 @@ KNOBS = {
             (lambda w: w[..., 1:, 0], lambda w: w[..., 0]),
         ),
         "last-row-only": (
-            "Your function reads the last token's row only; each token but the first has one before it.",
+            "Your function reads only the last token's row; each token but the first has one before it.",
             STEP,
             (lambda w: w[..., -1:, -2],),
         ),
@@ -103,12 +103,12 @@ KNOBS = {
             (lambda line, w: line.sum(-1) / w.shape[-1],),
         ),
         "summed": (
-            "Your function adds the weights up; their mean is asked for, which is at most 1.",
+            "Your function adds the weights up; it should return their mean, which is at most 1.",
             STEP,
             (lambda line, w: line.sum(-1),),
         ),
         "averaged-over-heads": (
-            "Your function averages over the axes in front as well; each head has a number of its own.",
+            "Your function averages over the axes in front as well; each head has its own number.",
             STEP,
             (
                 lambda line, w: line.mean(),
@@ -121,12 +121,12 @@ KNOBS = {
             (lambda line, w: line.mean(0),),
         ),
         "not-averaged": (
-            "Your function returns the weights one by one; their mean is asked for.",
+            "Your function returns the weights one by one; it should return their mean.",
             STEP,
             (lambda line, w: line.clone(),),
         ),
         "largest": (
-            "Your function returns the largest of the weights; their mean is asked for.",
+            "Your function returns the largest of the weights; it should return their mean.",
             STEP,
             (lambda line, w: line.amax(-1),),
         ),
@@ -140,9 +140,8 @@ def _front(weights):
 
 
 KNOBS["read"]["axes-in-front"] = (
-    "Your diagonal is that of the first two axes, which is what `diagonal` takes if it is not told: "
-    "queries and "
-    "keys are the last two, dim1=-2 and dim2=-1.",
+    "Your diagonal is that of the first two axes, which `diagonal` takes by default: queries and keys are "
+    "the last two, dim1=-2 and dim2=-1.",
     STEP,
     (_front,),
 )

@@ -24,14 +24,14 @@ def _accepts(query, keys, i, j):
     scores = _queries.scores_of(_queries.vector(query), keys)
     weights = _queries.softmax(scores)
     one, other, together = weights[i], weights[j], weights[i] + weights[j]
-    # Equal as far as single precision can tell: scores of 100 000 may differ by 1.
+    # Equal within single precision: scores of 100 000 may differ by 1.
     equal = abs(scores[i] - scores[j]) <= max(0.02, 1e-5 * abs(scores[i]))
     if equal and together > _queries.MORE:
         return None
     share, more = _queries.share, _queries.unprinted(keys, [i, j])
     seen = f"Keys {i} and {j} get {share(one)} and {share(other)} of the weight."
     if equal and together > 2.001 / len(keys):
-        told = f"The two are equal; together they get {share(together)}, and more than 0.99 is asked for."
+        told = f"The two are equal; together they get {share(together)}, and should get more than 0.99."
         return "too-flat", f"{seen} {told}{more}"
     rest = [(weight, k) for k, weight in enumerate(weights) if k not in (i, j)]
     most, k = max(rest)
@@ -39,7 +39,7 @@ def _accepts(query, keys, i, j):
         return "wrong-key", f"{seen} Key {k}, which is not asked for, gets {share(most)}.{more}"
     if equal:
         return "all-alike", f"{seen} All {len(keys)} keys get about the same.{more}"
-    return "unequal-weights", f"{seen} Equal weights are asked for, together more than 0.99.{more}"
+    return "unequal-weights", f"{seen} They should get equal weights, together more than 0.99.{more}"
 
 
 EXERCISE = Exercise(

@@ -21,7 +21,7 @@ def _fetched(query, keys, values):
 
 def _right(query, keys, values):
     weights, fetched = _fetched(query, keys, values)
-    # A pointer moves in steps of its own, and a drag's end is not exact.
+    # A pointer moves in steps, so the end of a drag is not exact.
     return weights[1] <= 0.05 + 1e-6 and abs(fetched - 20) <= 1 + 1e-6
 
 
@@ -33,8 +33,8 @@ def _accepts(query, keys, values):
         return None
     (first, middle, last), fetched = _fetched(query, keys, values)
     seen = (
-        f"Your query ({x:.4g}, {y:.4g}) fetches {fetched:.1f}; the weights are {first:.3f}, {middle:.3f} and "
-        f"{last:.3f}. 19 to 21 are asked for, with at most 0.05 on key 1."
+        f"Your query ({x:.4g}, {y:.4g}) fetches {fetched:.1f}; the weights are {first:.3f}, {middle:.3f} "
+        f"and {last:.3f}. It should fetch 19 to 21, with at most 0.05 on key 1."
     )
     if middle <= 0.05:
         return "unequal-weights", seen
@@ -44,7 +44,7 @@ def _accepts(query, keys, values):
 def _explains(problems, results):
     ((keys, values),), (result,) = problems, results
     if getattr(result, "dtype", "") == "a Query":
-        return "the-picture", "That is the picture itself. Return the two numbers of the query in it."
+        return "the-picture", "That is the picture itself. Return the two numbers of its query."
     if _queries.flaw(result, *keys.shape):
         return None
     query = _queries.vector(result)
@@ -57,26 +57,30 @@ def _explains(problems, results):
     longer = next((n for n in (1.5, 2, 3, 5, 10, 20, 50, 100) if right(n * query)), None)
     if longer:
         cause = (
-            f"The direction is near enough, and the query is too short: {longer} times as long, it would do."
+            f"The direction is close enough, but the query is too short: {longer} times as long, it would "
+            f"be right."
         )
         if right(2**0.5 * query):
-            cause += ' With the scale 1 it would do as it is: was "no scale" chosen?'
+            cause += ' With the scale 1 it would be right as it is: was "no scale" chosen?'
         return "too-short", cause
     if right(query / 2**0.5):
-        return "other-scale", 'With the scale 1/d_k it would do as it is: was "1/d_k" chosen?'
+        return "other-scale", 'With the scale 1/d_k it would be right as it is: was "1/d_k" chosen?'
     if right(query[::-1].copy()):
-        return "numbers-swapped", "With its two numbers in the other order it would do: first x, then y."
+        return (
+            "numbers-swapped",
+            "With its two numbers in the other order it would be right: first x, then y.",
+        )
     if any(right(-n * query) for n in (1, 2, 5, 10, 50)):
         return "opposite", "Your query points the opposite way from a right one."
     weights, fetched = _fetched(query, keys, values)
     if abs(fetched - 20) <= 1 and weights[1] > 0.9:
-        return "key-1-alone", "20 is the value of key 1, too, and here it comes from there."
+        return "key-1-alone", "20 is also the value of key 1, and here it comes from key 1."
     if abs(fetched - 20) <= 1 and np.ptp(weights) < 0.02:
-        return "all-alike", "20 is the mean of all three values, too: all keys have about the same weight."
+        return "all-alike", "20 is also the mean of all three values: all keys have about the same weight."
     rows = keys.double().numpy()
     between = rows[0] + rows[2]
     if np.allclose(query / np.linalg.norm(query), between / np.linalg.norm(between), atol=1e-3):
-        says = "Your query is along the sum of keys 0 and 2: its dot products with them are not equal."
+        says = "Your query points along the sum of keys 0 and 2: its dot products with them are not equal."
         return "sum-of-the-keys", says
     return None
 

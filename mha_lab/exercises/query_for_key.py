@@ -29,7 +29,7 @@ def _accepts(query, keys, index):
     weights = _queries.softmax(_queries.scores_of(_queries.vector(query), keys))
     if weights[index] > _queries.MORE:
         return None
-    seen = f"Key {index} gets {_queries.share(weights[index])} of the weight; more than 0.99 is asked for."
+    seen = f"Key {index} gets {_queries.share(weights[index])} of the weight; it should get more than 0.99."
     more, best = _queries.unprinted(keys, [index]), int(weights.argmax())
     if np.ptp(weights) < 1e-3:
         return "all-alike", f"{seen} All {len(keys)} keys get about the same.{more}"

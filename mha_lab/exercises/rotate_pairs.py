@@ -101,7 +101,7 @@ def _two_axes(x, positions):
 
 
 def _explain(problems, results):
-    """What turning keeps, asked of the results: the length of each pair, and a pair that turns rightly."""
+    """What turning keeps, checked on the results: the length of each pair, and a pair turned correctly."""
     found = []
     for problem, result in zip(problems, results, strict=True):
         got = as_array(result)
@@ -111,14 +111,14 @@ def _explain(problems, results):
     if all(close(expected[..., :2], got[..., :2]) for _, expected, got in found):
         return (
             "first-pair-only",
-            "Pair 0 is turned rightly everywhere, and other pairs are not: by their speeds?",
+            "Pair 0 is turned correctly everywhere, but other pairs are not: are their speeds wrong?",
         )
     if all(close(_lengths(x), _lengths(got)) for x, _, got in found):
-        return "other-angles", "Your pairs keep their lengths, as they should, and turn by other angles."
+        return "other-angles", "Your pairs keep their lengths, as they should, but turn by other angles."
     if all(close(np.linalg.norm(x, axis=-1), np.linalg.norm(got, axis=-1)) for x, _, got in found):
-        says = "Your rows keep their lengths, and the pairs of neighbours in them do not."
+        says = "Your rows keep their lengths, but the pairs of neighbours in them do not."
         return "other-pairs", says
-    return "lengths-changed", "Turning keeps the length of a pair, and in your result lengths have changed."
+    return "lengths-changed", "Turning keeps the length of a pair, but in your result lengths have changed."
 
 
 def _lengths(x):
@@ -135,7 +135,7 @@ KNOBS = {
         ),
         "firsts-before-seconds": (
             "Your function takes neighbours as pairs, and writes all first numbers before all second ones: "
-            "they must stand side by side again.",
+            "they must be side by side again.",
             LAYOUTS,
             (lambda x, turn: torch.cat(turn(*_neighbours(x)), -1),),
         ),
@@ -150,7 +150,7 @@ KNOBS = {
             (lambda x, turn: _together(*turn(x[..., 1::2], x[..., 0::2])),),
         ),
         "results-swapped": (
-            "Your two results have changed places: `a cos t - b sin t` is the first number of the pair.",
+            "Your two results are swapped: `a cos t - b sin t` is the first number of the pair.",
             STEP,
             (lambda x, turn: _together(*turn(*_neighbours(x))[::-1]),),
         ),
@@ -162,7 +162,7 @@ KNOBS = {
     },
     "turn": {
         "no-minus": (
-            "Neither of your two sines has a minus: in `a cos t - b sin t` it belongs.",
+            "Neither of your two sines has a minus: `a cos t - b sin t` has one.",
             STEP,
             (lambda a, b, c, s: (a * c + b * s, a * s + b * c),),
         ),
@@ -172,18 +172,18 @@ KNOBS = {
             (lambda a, b, c, s: (a * c - b * s, b * c - a * s),),
         ),
         "cosine-and-sine-swapped": (
-            "Your cosine and sine have changed places.",
+            "Your cosine and sine are swapped.",
             STEP,
             (lambda a, b, c, s: (a * s - b * c, a * c + b * s),),
         ),
         "pair-not-mixed": (
-            "Your new numbers are made from one number of the pair each: turning needs both.",
+            "Each of your new numbers is made from only one number of the pair: turning needs both.",
             STEP,
             (lambda a, b, c, s: (a * c, b * s), lambda a, b, c, s: (a * c, b * c)),
         ),
         "overwritten": (
             "One number of a pair is turned first, and then used for the other, which needs the old one. A "
-            "slice, such as `x[..., 1::2]`, is no copy.",
+            "slice, such as `x[..., 1::2]`, is not a copy.",
             STEP,
             (_first_written_first, _second_written_first),
         ),
@@ -207,7 +207,7 @@ KNOBS = {
             _of(lambda i, d: -i / d),
         ),
         "twice-the-exponent": (
-            "The 2 is twice in your exponent: the numbers of `torch.arange(0, d, 2)` are 2i already.",
+            "Your exponent contains the 2 twice: the numbers of `torch.arange(0, d, 2)` are already 2i.",
             STEP,
             _of(lambda i, d: -4 * i / d),
         ),
@@ -217,7 +217,7 @@ KNOBS = {
             _of(lambda i, d: -2 * (i + 1) / d),
         ),
         "without-the-minus": (
-            "Your exponent has no minus, so that each pair turns faster than the one before.",
+            "Your exponent has no minus, so each pair turns faster than the one before.",
             STEP,
             _of(lambda i, d: 2.0 * i / d),
         ),
@@ -230,7 +230,7 @@ KNOBS = {
     },
     "at": {
         "positions-ignored": (
-            "Your function numbers the tokens itself, from 0 or from 1: their positions are given.",
+            "Your function numbers the tokens itself, from 0 or from 1: use the given positions.",
             STEP,
             (lambda x, p: torch.arange(len(p)), lambda x, p: 1 + torch.arange(len(p))),
         ),
@@ -239,8 +239,8 @@ KNOBS = {
 RARE = {
     "layout": {
         "stacked-in-front": (
-            "Your function stacks the two results along an axis in front, and the numbers of a pair do not "
-            "come to stand side by side: `stack` along a new last axis.",
+            "Your function stacks the two results along an axis in front, so the numbers of a pair are not "
+            "side by side: `stack` along a new last axis.",
             STEP,
             (
                 lambda x, turn: torch.stack(turn(*_neighbours(x))).reshape(x.shape),
@@ -249,7 +249,7 @@ RARE = {
             ),
         ),
         "two-results": (
-            "Your function returns the first numbers and the second numbers of the pairs apart.",
+            "Your function returns the first numbers and the second numbers of the pairs separately.",
             STEP,
             (lambda x, turn: turn(*_neighbours(x)), lambda x, turn: torch.stack(turn(*_neighbours(x)))),
         ),
@@ -281,13 +281,13 @@ RARE = {
     },
     "angle": {
         "degrees": (
-            "There is a factor with pi in your angles. They are in radians already, as cos and sin want "
+            "There is a factor with pi in your angles. They are already in radians, as cos and sin expect "
             "them.",
             STEP,
             tuple(lambda t, k=k: k * t for k in (math.pi / 180, 180 / math.pi, math.pi, 2 * math.pi)),
         ),
         "angle-divided": (
-            "Your angles are divided by d or by its root: nothing is to be divided here.",
+            "Your angles are divided by d or by its root: do not divide them.",
             STEP,
             (lambda t: t / (2 * t.shape[-1]), lambda t: t / math.sqrt(2 * t.shape[-1])),
         ),
@@ -304,8 +304,8 @@ RARE = {
             (lambda i, d, x: 10000.0 ** (-2 * i.flip(0) / d),),
         ),
         "power-before-the-rest": (
-            "In your speeds `**` comes first: `10000 ** -2 * i / d` is `(10000 ** -2) * i / d`. The exponent "
-            "needs brackets.",
+            "In your speeds `**` comes first: `10000 ** -2 * i / d` is `(10000 ** -2) * i / d`. The "
+            "exponent needs brackets.",
             STEP,
             (
                 lambda i, d, x: 10000.0**-2 * i / d,
@@ -314,7 +314,7 @@ RARE = {
             ),
         ),
         "no-power": (
-            "Your speeds are no powers of 10000: pair i has 10000 ** (-2i / d).",
+            "Your speeds are not powers of 10000: pair i has 10000 ** (-2i / d).",
             STEP,
             (
                 lambda i, d, x: i,
@@ -352,7 +352,7 @@ RARE = {
             (lambda x, p: p + 1, lambda x, p: p - 1),
         ),
         "positions-from-the-first": (
-            "Your positions are counted from the first token's: they are to be taken as they are.",
+            "Your positions are counted from the first token's: use them as they are.",
             STEP,
             (lambda x, p: p - p[0],),
         ),
@@ -380,8 +380,8 @@ EXERCISE = Exercise(
             ),
         ),
         "added-not-turned": Mistake(
-            "Your function adds sines and cosines to x, as the sinusoidal positions do; here pairs of x are "
-            "turned.",
+            "Your function adds sines and cosines to x, as the sinusoidal positions do; here, turn pairs of "
+            "x instead.",
             "2 Sinusoidal positions, added to the input",
             (lambda x, p: x + _sinusoid(x, p),),
         ),
@@ -392,8 +392,8 @@ EXERCISE = Exercise(
             (lambda x, p: x * _sinusoid(x, p),),
         ),
         "hidden-module": Mistake(
-            "Inside your function `positions` is the argument, a tensor: it hides the notebook's module. And "
-            "the module's functions are the finished versions of this one.",
+            "Inside your function `positions` is the argument, a tensor: it hides the notebook's module. "
+            "And the module's functions are the finished versions of this one.",
             STEP,
             (
                 lambda x, p: p.apply_rotary(x, p),
@@ -402,13 +402,13 @@ EXERCISE = Exercise(
             ),
         ),
         "two-axes": Mistake(
-            "Your function fits x of two axes only, (n, d), and takes 0, 1, 2, ... for the positions.",
+            "Your function works only for x of two axes, (n, d), and uses 0, 1, 2, ... as the positions.",
             STEP,
             (_two_axes,),
         ),
         "negative-power-of-whole-numbers": Mistake(
-            "A whole number cannot be raised to a negative power here: one of the two must be a float, as "
-            "10000.0 is.",
+            "A whole number cannot be raised to a negative power here: one of the two must be a float, such "
+            "as 10000.0.",
             STEP,
             (lambda x, p: torch.tensor(10000) ** -2, lambda x, p: np.array([10000]) ** -2),
         ),

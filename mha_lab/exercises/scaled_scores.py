@@ -42,18 +42,18 @@ DIVISORS = {
         (lambda q, k: 1,),
     ),
     "scaled-by-d_k": (
-        "Your scores are divided by d_k, and not by its square root.",
+        "Your scores are divided by d_k, not by its square root.",
         ROOT,
         (lambda q, k: q.shape[-1],),
     ),
     "half-of-d_k": (
-        "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. "
-        "`** 0.5` takes the root.",
+        "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. `** 0.5` "
+        "takes the root.",
         ROOT,
         (lambda q, k: 2 * q.shape[-1], lambda q, k: q.shape[-1] / 2),
     ),
     "multiplied-by-the-root": (
-        "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+        "Your scores are multiplied by sqrt(d_k), not divided by it.",
         ROOT,
         (lambda q, k: q.shape[-1] ** -0.5,),
     ),
@@ -63,18 +63,18 @@ DIVISORS = {
         (lambda q, k: q.shape[-1] ** 1.5,),
     ),
     "scaled-by-the-number-of-queries": (
-        "Your scores are divided by the root of n_q, the number of queries; d_k, their width, belongs there.",
+        "Your scores are divided by the root of n_q, the number of queries; use d_k, their width.",
         ROOT,
         (lambda q, k: math.sqrt(q.shape[-2]),),
     ),
     "scaled-by-the-number-of-keys": (
-        "Your scores are divided by the root of n_k, the number of keys; d_k, their width, belongs there.",
+        "Your scores are divided by the root of n_k, the number of keys; use d_k, their width.",
         ROOT,
         (lambda q, k: math.sqrt(k.shape[-2]),),
     ),
     "scaled-by-an-axis-from-the-front": (
-        "Your scores are divided by the root of a size counted from the front: len(query), query.shape[0] or "
-        "query.shape[1]. With axes in front, that is not d_k; counted from the end, shape[-1] always is.",
+        "Your scores are divided by the root of a size counted from the front: len(query), query.shape[0] "
+        "or query.shape[1]. With axes in front, that is not d_k; shape[-1], counted from the end, always is.",
         ROOT,
         (
             lambda q, k: math.sqrt(q.shape[0]),
@@ -109,7 +109,7 @@ PRODUCTS = {
         (lambda q, k: q.mT @ k,),
     ),
     "entry-by-entry": (
-        "Your function pairs query and key entry by entry; each query is to be paired with every key.",
+        "Your function pairs query and key entry by entry; pair each query with every key.",
         STEP,
         (lambda q, k: q * k, lambda q, k: (q * k).sum(-1)),
     ),
@@ -134,7 +134,7 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, {"product": PRODUCTS, "divisor": DIVISORS}),
         "softmax-taken": Mistake(
-            "Your function returns weights: it takes the softmax of the scores, which are asked for.",
+            "Your function returns weights: it takes the softmax of the scores. Return the scores.",
             STEP,
             (
                 lambda q, k: torch.softmax(q @ k.mT / math.sqrt(q.shape[-1]), -1),

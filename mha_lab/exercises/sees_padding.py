@@ -34,7 +34,7 @@ def _problems(rng):
     small = torch.tensor([True, True, False])
     yield padding.hides_keys, small, 2
     yield padding.unmasked, small, 2
-    # Padding does not stand at the end here: what counts on that fails.
+    # Here the padding is not at the end: a test that expects it there fails.
     scattered = torch.tensor([*_mask(rng, 4, 3).tolist(), True])
     rest = [(attention, scattered, 2) for attention in padding.LEAKS[1:]]
     rest.append((padding.own_token_only, torch.arange(4) != rng.below(3), 3))
@@ -44,7 +44,7 @@ def _problems(rng):
         real = _mask(rng, n, 1)
         (i, j), (a, b) = rng.shuffled(range(n - 1))[:2], rng.shuffled(range(d_model))[:2]
         rest += [(padding.half((i, a), (j, b), turned), real, d_model) for turned in (False, True)]
-    # With these, it is written down what the answer does, and not only what it says.
+    # For these, what the answer does is recorded, not only what it returns.
     for real, probe in ((torch.arange(4) != 1, "inputs"), (RECORDED, "record")):
         rest.append((padding.own_real_token_only, real, 5, probe))
     yield from rng.shuffled(rest)
@@ -53,7 +53,7 @@ def _problems(rng):
 def _call(answer, attention, real, d_model, probe=""):
     """The verdict; of a probe ``(verdict, number of inputs)``, or the numbers of a ``Record``."""
     record = padding.Record(real) if probe else None
-    # The solution is run in the notebook's process, whose seed is to stay where it is.
+    # The solution is run in the notebook's process, whose seed must stay as it is.
     with torch.random.fork_rng(devices=[], enabled=answer is sees_padding):
         verdict = answer(_checked(attention, record), real, d_model)
     if probe == "record":
@@ -62,7 +62,7 @@ def _call(answer, attention, real, d_model, probe=""):
 
 
 def _checked(inner, record):
-    """The attention with clear words for what it cannot take."""
+    """The attention, with clear errors for arguments that it cannot take."""
 
     def attention(x, real):
         if not isinstance(x, Tensor):
@@ -91,7 +91,7 @@ def _accepts(result, attention, real, d_model, probe=""):
         result, inputs = result
     verdict = _verdict(result)
     if verdict is None:
-        return "no-verdict", f"Your function returns {compare.kind(result)}; True or False is asked for."
+        return "no-verdict", f"Your function returns {compare.kind(result)}; True or False is expected."
     if verdict and not attention.sees:
         return (
             "false-alarm",
@@ -110,57 +110,57 @@ def _accepts(result, attention, real, d_model, probe=""):
 CAUSES = {
     "never-calls": "Your function never calls `attention`.",
     "padding-taken-away": (
-        "Your function takes the padding away. An output may depend on how many padded tokens there are; "
-        "only what stands in them counts."
+        "Your function removes the padding. An output may depend on how many padded tokens there are; only "
+        "the numbers in them count."
     ),
     "another-mask": (
-        "Your function calls attention with another mask than `real`. The mask is to stay as it is; what "
-        "stands in the padding changes."
+        "Your function calls attention with another mask than `real`. Keep the mask as it is, and change "
+        "the numbers in the padding."
     ),
     "poisoned-with-nan": (
         "Your test puts NaN or infinity into the padding. 0 * NaN is NaN, and so is 0 * infinity: a padded "
         "token of weight 0 still makes a sum NaN. With finite numbers it does not."
     ),
     "fixed-rows": (
-        "Which rows your function changes does not follow `real`: with padding in rows 0, 2 and 3 of 6, it "
+        "The rows that your function changes do not follow `real`: with padding in rows 0, 2 and 3 of 6, it "
         "changed {rows}."
     ),
     "changes-real-tokens": (
-        "No two inputs of your function have the same real tokens. The output of a real token may follow its "
-        "own numbers: keep those, and change the padding alone."
+        "No two inputs of your function have the same real tokens. The output of a real token may depend on "
+        "its own numbers: keep those, and change only the padding."
     ),
     "compares-padded-outputs": (
-        "Your test compares the outputs of padded tokens as well. Those may follow the padding; only the "
+        "Your test compares the outputs of padded tokens as well. Those may depend on the padding; only the "
         "outputs of real tokens count."
     ),
-    "inverted": "True and False are turned around: True is to mean that the padding is seen.",
+    "inverted": "True and False are swapped: True should mean that the padding is seen.",
     "always-true": "Your function returns True for every attention that was tried.",
     "one-call": "Your function calls attention once, so there is nothing to compare its output with.",
     "the-same-input-twice": (
         "Your function gives attention the same numbers each time. `y = x` is a second name for one tensor; "
-        "`x.clone()` is a copy that can be changed alone."
+        "`x.clone()` is a copy that can be changed separately."
     ),
     "few-inputs": (
-        "Your function tries {inputs} inputs; at least 20 are asked for, because a leak may show for half "
-        "of them only."
+        "Your function tries {inputs} inputs; at least 20 are required, because a leak may show for only "
+        "half of them."
     ),
     "return-inside-the-loop": (
-        "A loop in your function ends in its first round, whatever comes out: a `return` or `break` is "
-        "reached there. So it tries one input before it returns False, and a leak may show for half of all "
-        "inputs only."
+        "A loop in your function ends in its first round, whatever the result is: a `return` or `break` is "
+        "reached there. So it tries one input before it returns False, and a leak may show for only half of "
+        "all inputs."
     ),
     "the-same-real-tokens": (
         "Your function calls attention {calls} times, and always with the same real tokens. A leak may show "
-        "for half of all inputs only: make a new `x` in each round."
+        "for only half of all inputs: make a new `x` in each round."
     ),
     "one-input": (
-        "Your function tries one input before it returns False. A leak may show for half of all inputs only."
+        "Your function tries one input before it returns False. A leak may show for only half of all inputs."
     ),
     "one-place-only": (
         "Of three padded tokens your function changes {place}. An attention may see another one."
     ),
     "one-number-only": (
-        "Of the 5 numbers of a padded token your function changes {columns} only. An attention may see "
+        "Of the 5 numbers of a padded token your function changes only {columns}. An attention may see "
         "another one."
     ),
     "tolerance-too-wide": (
@@ -168,28 +168,28 @@ CAUSES = {
         "output by a few thousandths."
     ),
     "first-real-token-only": (
-        "Your test finds what reaches the first real token, and not what reaches the last one alone. Does "
+        "Your test finds a leak into the first real token, but not one into the last real token alone. Does "
         "it compare the outputs of all real tokens?"
     ),
     "last-real-token-only": (
-        "Your test finds what reaches the last real token, and not what reaches the first one alone. Does "
+        "Your test finds a leak into the last real token, but not one into the first real token alone. Does "
         "it compare the outputs of all real tokens?"
     ),
     "no-token-alone": (
-        "Your test finds what reaches all tokens, and not what reaches one real token alone. Does it compare "
-        "the outputs of all real tokens?"
+        "Your test finds a leak into all tokens, but not one into a single real token. Does it compare the "
+        "outputs of all real tokens?"
     ),
     "sums-cancel": (
-        "Your test finds a leak into one real token, and misses one that a token gains and another loses, "
-        "so that their sum is 0. Is something added up before it is compared? Or are padded rows only "
-        "moved, not changed?"
+        "Your test finds a leak into one real token, but misses one that adds to one token what it takes "
+        "from another, so the sum does not change. Is something added up before it is compared? Or are "
+        "padded rows only moved, not changed?"
     ),
     "needs-every-input": (
-        "Your test finds no leak that shows for half of the inputs only. Does it return True only where "
-        "each input shows the leak? One is enough."
+        "Your test finds no leak that shows for only half of the inputs. Does it return True only if every "
+        "input shows the leak? One is enough."
     ),
     "many-inputs-in-vain": (
-        "Your function tries {inputs} inputs, and misses leaks that show for half of all random inputs. "
+        "Your function tries {inputs} inputs, but misses leaks that show for half of all random inputs. "
         "Does each round overwrite the verdict of the one before? Are the inputs random? Is one input that "
         "shows the leak enough for True?"
     ),
@@ -337,7 +337,7 @@ EXERCISE = Exercise(
             (_raising(lambda attention, x, real: attention(x)),),
         ),
         "no-tensor-given": Mistake(
-            "`attention` takes a tensor: `torch.tensor(x)` makes one of an array or a list.",
+            "`attention` takes a tensor: `torch.tensor(x)` makes one from an array or a list.",
             STEP,
             (
                 _raising(lambda attention, x, real: attention(x.numpy(), real)),
@@ -353,8 +353,8 @@ EXERCISE = Exercise(
             ),
         ),
         "first-token-indexed": Mistake(
-            "`attention` returns one tensor, (n, d_model), so `attention(...)[0]` is the output of the first "
-            "token, (d_model,); `real` has n entries, and does not fit it.",
+            "`attention` returns one tensor, (n, d_model), so `attention(...)[0]` is the output of the "
+            "first token, (d_model,); `real` has n entries, so it does not fit.",
             STEP,
             (_raising(lambda attention, x, real: attention(x, real)[0][real]),),
         ),

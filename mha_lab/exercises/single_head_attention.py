@@ -57,7 +57,7 @@ WHOLE, AXIS = "6 Put together", "7 Break it: softmax over the wrong axis"
 KNOBS = {
     "projections": {
         "one-matrix-for-all": (
-            "Your function uses w_q for queries, keys and values; each has a matrix of its own.",
+            "Your function uses w_q for queries, keys and values; each has its own matrix.",
             PROJECT,
             (lambda x, q, k, v: (x @ q, x @ q, x @ q),),
         ),
@@ -72,17 +72,17 @@ KNOBS = {
             (lambda x, q, k, v: (x @ k, x @ k, x @ v),),
         ),
         "queries-and-keys-swapped": (
-            "Your queries and keys have changed places: the scores are transposed.",
+            "Your queries and keys are swapped: the scores are transposed.",
             PROJECT,
             (lambda x, q, k, v: (x @ k, x @ q, x @ v),),
         ),
         "values-from-w_k": (
-            "Your function averages the keys; the values, x @ w_v, belong there.",
+            "Your function averages the keys; use the values, x @ w_v.",
             OUTPUT,
             (lambda x, q, k, v: (x @ q, x @ k, x @ k),),
         ),
         "values-from-w_q": (
-            "Your function averages the queries; the values, x @ w_v, belong there.",
+            "Your function averages the queries; use the values, x @ w_v.",
             OUTPUT,
             (lambda x, q, k, v: (x @ q, x @ k, x @ q),),
         ),
@@ -104,7 +104,7 @@ KNOBS = {
             (lambda q, k, x: 1.0,),
         ),
         "scaled-by-d_k": (
-            "Your scores are divided by d_k, and not by its square root.",
+            "Your scores are divided by d_k, not by its square root.",
             ROOT,
             (lambda q, k, x: q.shape[-1],),
         ),
@@ -114,7 +114,7 @@ KNOBS = {
             (lambda q, k, x: 2 * q.shape[-1], lambda q, k, x: q.shape[-1] / 2),
         ),
         "multiplied-by-the-root": (
-            "Your scores are multiplied by sqrt(d_k), and not divided by it.",
+            "Your scores are multiplied by sqrt(d_k), not divided by it.",
             ROOT,
             (lambda q, k, x: q.shape[-1] ** -0.5,),
         ),
@@ -135,15 +135,14 @@ KNOBS = {
         ),
         "scaled-by-an-axis-from-the-front": (
             "Your scores are divided by the root of a size counted from the front, such as query.shape[1] "
-            "or len(x). "
-            "With axes in front, that is not d_k.",
+            "or len(x). With axes in front, that is not d_k.",
             ROOT,
             (lambda q, k, x: math.sqrt(q.shape[1]), lambda q, k, x: math.sqrt(q.shape[0])),
         ),
     },
     "weigh": {
         "softmax-over-queries": (
-            "Your softmax runs over the queries; it belongs over the keys, the last axis.",
+            "Your softmax runs over the queries; it should run over the keys, the last axis.",
             AXIS,
             (lambda s: torch.softmax(s, -2),),
         ),
@@ -168,7 +167,7 @@ KNOBS = {
             (lambda s: torch.softmax(torch.softmax(s, -1), -1),),
         ),
         "not-divided": (
-            "Your weights are exp of the scores, and not divided by their sum.",
+            "Your weights are exp of the scores, but are not divided by their sum.",
             WEIGHTS,
             (torch.exp, lambda s: torch.exp(s - s.max(-1, keepdim=True).values)),
         ),
@@ -192,22 +191,22 @@ KNOBS = {
     },
     "results": {
         "output-only": (
-            "Your function returns the output alone; (output, weights) is asked for.",
+            "Your function returns the output alone; it should return (output, weights).",
             WHOLE,
             (lambda o, w, s: o,),
         ),
         "weights-only": (
-            "Your function returns the weights alone; (output, weights) is asked for.",
+            "Your function returns the weights alone; it should return (output, weights).",
             WHOLE,
             (lambda o, w, s: w,),
         ),
         "results-swapped": (
-            "Your function returns (weights, output); (output, weights) is asked for.",
+            "Your function returns (weights, output); it should return (output, weights).",
             WHOLE,
             (lambda o, w, s: (w, o),),
         ),
         "scores-returned": (
-            "Your second result is the scores; the weights, after the softmax, are asked for.",
+            "Your second result is the scores; it should be the weights, after the softmax.",
             WHOLE,
             (lambda o, w, s: (o, s),),
         ),
@@ -246,8 +245,8 @@ EXERCISE = Exercise(
             (_scaled_after,),
         ),
         "weights-not-scaled": Mistake(
-            "Your weights come from scores that are not divided by sqrt(d_k); the weights used for "
-            "your output are.",
+            "Your weights come from scores that are not divided by sqrt(d_k); the weights used for your "
+            "output are.",
             ROOT,
             (_mixed(lambda q, k, x: math.sqrt(q.shape[-1]), lambda q, k, x: 1.0),),
         ),

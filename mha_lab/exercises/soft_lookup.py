@@ -20,7 +20,7 @@ def _problems(rng):
     for temperature in (0.5, 3.0, 1.7):
         d_k, n_k, d_v = rng.primes(3)
         yield rng.normal(d_k), rng.normal(n_k, d_k), rng.normal(n_k, d_v), temperature
-    # Scores near 900, and all below -900: exp of them has no place in float64 either.
+    # Scores near 900, and all below -900: exp of them does not fit in float64 either.
     keys = torch.tensor([[30.0, 1.0], [29.9, 2.0], [1.0, 25.0]])
     values = torch.tensor([[3.0, 7.0, -1.0, 4.0], [-2.0, 1.0, 6.0, 8.0], [5.0, 2.0, 9.0, -3.0]])
     yield torch.tensor([6.0, 0.25]), keys, values, 0.2
@@ -54,7 +54,7 @@ DIVISORS = {
         (lambda q, k, t: 1,),
     ),
     "root-in-place-of-temperature": (
-        "Your scores are divided by sqrt(d_k), and not by the temperature.",
+        "Your scores are divided by sqrt(d_k), not by the temperature.",
         TEMPERATURE,
         (lambda q, k, t: math.sqrt(len(q)),),
     ),
@@ -69,7 +69,7 @@ DIVISORS = {
         (lambda q, k, t: t * len(q),),
     ),
     "temperature-inverted": (
-        "Your scores are multiplied by the temperature, and not divided by it.",
+        "Your scores are multiplied by the temperature, not divided by it.",
         TEMPERATURE,
         (lambda q, k, t: 1 / t,),
     ),
@@ -94,7 +94,7 @@ DIVISORS = {
         tuple(lambda q, k, t, a=a, b=b: t**a * len(k) ** b for a in (0, 1) for b in (0.5, 1)),
     ),
     "query-normalised": (
-        "Your query is made 1 long; its length is part of what is asked.",
+        "Your query is scaled to length 1; its length should count.",
         TEMPERATURE,
         (lambda q, k, t: t * q.norm(),),
     ),
@@ -107,8 +107,8 @@ WEIGHTS = {
         (_naive, _naive_in_python),
     ),
     "scores-cut-off": (
-        "Your scores are cut off at a highest value, or at a lowest one too: scores beyond it count the "
-        "same. Subtract the largest score instead; the weights stay the same.",
+        "Your function cuts the scores off at a largest value, or at a smallest one too: scores beyond it "
+        "count the same. Subtract the largest score instead; the weights stay the same.",
         TEMPERATURE,
         tuple(
             lambda s, t, cut=cut, low=low: _naive(s.clamp(-cut if low else None, cut), t)
@@ -132,17 +132,17 @@ WEIGHTS = {
         (lambda s, t: _softmax(_softmax(s, t), t),),
     ),
     "no-softmax": (
-        "Your function averages with the scores themselves: there is no softmax.",
+        "Your function uses the scores themselves as weights: there is no softmax.",
         ONE,
         (lambda s, t: s,),
     ),
     "no-exp": (
-        "Your function divides the scores by their sum; exp is to be taken of them first.",
+        "Your function divides the scores by their sum; take exp of them first.",
         ONE,
         (lambda s, t: s / s.sum(),),
     ),
     "not-normalised": (
-        "Your function takes exp of the scores, and does not divide by the sum.",
+        "Your function takes exp of the scores, but does not divide by the sum.",
         ONE,
         (lambda s, t: torch.exp(s), lambda s, t: torch.exp(s - s.max())),
     ),
@@ -154,7 +154,7 @@ WEIGHTS = {
 }
 RESULTS = {
     "row-of-a-matrix": (
-        "Your result has an axis of length 1 too many, where (d_v,) is asked for.",
+        "Your result has an axis of length 1 too many; it should be (d_v,).",
         ONE,
         (lambda w, k, v: w[None] @ v, lambda w, k, v: (w @ v)[:, None]),
     ),
@@ -164,12 +164,12 @@ RESULTS = {
         (lambda w, k, v: (w * v).sum(0), lambda w, k, v: (v * w).sum(0), lambda w, k, v: v @ w),
     ),
     "not-summed": (
-        "Your function multiplies each value by its weight, and does not add them up.",
+        "Your function multiplies each value by its weight, but does not add them up.",
         ONE,
         (lambda w, k, v: w[:, None] * v,),
     ),
     "summed-over-columns": (
-        "Your function adds up the numbers within each weighted value, and not the values.",
+        "Your function adds up the numbers within each weighted value, not the values.",
         ONE,
         (lambda w, k, v: (w[:, None] * v).sum(1),),
     ),
@@ -179,17 +179,17 @@ RESULTS = {
         (lambda w, k, v: w @ v / len(w),),
     ),
     "keys-fetched": (
-        "Your function averages the keys; the values are asked for.",
+        "Your function averages the keys; it should average the values.",
         ONE,
         (lambda w, k, v: w @ k,),
     ),
     "weights-returned": (
-        "Your function returns the weights, and not the average.",
+        "Your function returns the weights, not the average.",
         ONE,
         (lambda w, k, v: w,),
     ),
     "weights-returned-too": (
-        "Your function returns the weights beside the output; the output alone is asked for.",
+        "Your function returns the weights as well as the output; it should return the output alone.",
         ONE,
         (lambda w, k, v: (w @ v, w), lambda w, k, v: ((w @ v)[None], w[None])),
     ),
@@ -215,7 +215,7 @@ EXERCISE = Exercise(
         **deviations(_build, KNOBS, pairs=False),
         **deviations(_build, {knob: {k: v for k, v in t.items() if k in OFTEN} for knob, t in KNOBS.items()}),
         "maximum-not-divided": Mistake(
-            "The largest score that you subtract is not divided by the temperature, and the others are.",
+            "The largest score that you subtract is not divided by the temperature, but the others are.",
             TEMPERATURE,
             (lambda q, k, v, t: (e := torch.exp(k @ q / t - (k @ q).max())) / e.sum() @ v,),
         ),
@@ -244,7 +244,7 @@ EXERCISE = Exercise(
             ),
         ),
         "power-of-the-weights": Mistake(
-            "Your function takes a power of the weights, and does not divide by their sum again.",
+            "Your function takes a power of the weights, but does not divide by their sum again.",
             TEMPERATURE,
             (
                 lambda q, k, v, t: torch.softmax(k @ q, -1) ** (1 / t) @ v,
@@ -252,7 +252,7 @@ EXERCISE = Exercise(
             ),
         ),
         "query-without-a-row": Mistake(
-            "`query` is a single vector, (d_k,). Attention wants a row for each query: `query[None]`.",
+            "`query` is a single vector, (d_k,). Attention expects a row for each query: `query[None]`.",
             ONE,
             (
                 lambda q, k, v, t: mha_lab.scaled_dot_product_attention(q, k, v, scale=1 / t)[0],
@@ -260,7 +260,7 @@ EXERCISE = Exercise(
             ),
         ),
         "vector-transposed": Mistake(
-            "`query` is a single vector, (d_k,), and cannot be transposed; nor is there any need to.",
+            "`query` is a single vector, (d_k,). It cannot be transposed, and need not be.",
             ONE,
             (lambda q, k, v, t: k @ q.mT, lambda q, k, v, t: k @ q.transpose(0, 1)),
         ),

@@ -43,8 +43,8 @@ def _build(cut=lambda x, h: x.unflatten(-1, (h, -1)), order=(0, 2, 1, 3)):
 VIEW, BARE, STACK = "2 What view does", "3 The bare view", "5 Four ways to write it"
 CUTS = {
     "pieces-of-num_heads": (
-        "Your rows are cut into d_k pieces of num_heads columns; num_heads pieces of d_k columns are asked "
-        "for.",
+        "Your rows are cut into d_k pieces of num_heads columns; cut them into num_heads pieces of d_k "
+        "columns.",
         VIEW,
         (lambda x, h: x.unflatten(-1, (-1, h)),),
     ),
@@ -54,8 +54,8 @@ CUTS = {
         (_stacked(lambda h, heads, d_k: slice(h, h + d_k)),),
     ),
     "one-head-in-all": (
-        "All heads of your result hold the columns of one head. Is one tensor filled again and again, and "
-        "stored each time?",
+        "All heads of your result contain the columns of one head. Is one tensor filled again and again, "
+        "and stored each time?",
         BARE,
         (
             _stacked(lambda h, heads, d_k: slice((heads - 1) * d_k, None)),
@@ -71,7 +71,7 @@ CUTS = {
 NAMED = {(0, 2, 1, 3), (0, 1, 2, 3), (1, 0, 2, 3), (2, 0, 1, 3), (0, 2, 3, 1)}
 ORDERS = {
     "not-transposed": (
-        "No axes are swapped after the cut: the tokens still stand in front of the heads.",
+        "No axes are swapped after the cut: the tokens still come before the heads.",
         BARE,
         ((0, 1, 2, 3),),
     ),
@@ -82,7 +82,7 @@ ORDERS = {
         ((1, 0, 2, 3),),
     ),
     "heads-in-front-of-the-batch": (
-        "Your heads stand in front of the batch; the batch comes first in what is asked for.",
+        "Your heads come before the batch; the batch should come first.",
         STACK,
         ((2, 0, 1, 3),),
     ),
@@ -112,7 +112,7 @@ def _read_as(sizes, order, name="reshape", before=None):
 
 
 def _orders(sizes):
-    """Leave the axes, swap the middle two, or bring them to where they are asked for."""
+    """Leave the axes, swap the middle two, or bring them into the order that is asked for."""
     return {(0, 1, 2, 3), (0, 2, 1, 3), tuple(sizes.index(i) for i in range(4))}
 
 
@@ -133,8 +133,8 @@ MISTAKES = {
         (_read_as(ASKED, ASKED), _read_as(ASKED, ASKED, "view")),
     ),
     "heads-interleaved": Mistake(
-        "Your columns are dealt out to the heads in turn: head h gets columns h, h + num_heads and so on. "
-        "It should get d_k columns that stand together.",
+        "Your columns are given to the heads in turn: head h gets columns h, h + num_heads and so on. It "
+        "should get d_k neighbouring columns.",
         VIEW,
         (interleaved,),
     ),
@@ -156,13 +156,13 @@ MISTAKES = {
         ),
     ),
     "one-head-only": Mistake(
-        "Your result holds one head only. Does the loop return in its first round, or keep its last?",
+        "Your result contains only one head. Does the loop return in its first round, or keep only its last?",
         BARE,
         (lambda x, h: x[..., : x.shape[-1] // h], lambda x, h: x[..., -(x.shape[-1] // h) :]),
     ),
     "joined-not-stacked": Mistake(
-        "Your heads are joined along an axis that was there already, as `cat` does; they need an axis of "
-        "their own, as `stack` makes it.",
+        "Your heads are joined along an existing axis, as `cat` does; they need a new axis, which `stack` "
+        "makes.",
         STACK,
         (lambda x, h: torch.cat(x.chunk(h, -1), 1), lambda x, h: torch.cat(x.chunk(h, -1), 0)),
     ),
@@ -189,7 +189,7 @@ MISTAKES = {
         ),
     ),
     "tokens-cut": Mistake(
-        "Your function cuts the axis of the tokens; it is the last axis, d_model, that is cut into heads.",
+        "Your function cuts the axis of the tokens; cut the last axis, d_model, into heads.",
         BARE,
         (
             lambda x, h: torch.stack(x.chunk(h, 1), 1),

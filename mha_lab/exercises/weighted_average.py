@@ -37,24 +37,24 @@ EXERCISE = Exercise(
             (lambda w, v: v.sum(0),),
         ),
         "not-summed": Mistake(
-            "Your function multiplies each row by its weight, and does not add the rows up.",
+            "Your function multiplies each row by its weight, but does not add the rows up.",
             RULES,
             (lambda w, v: w[:, None] * v,),
         ),
         "summed-over-columns": Mistake(
-            "Your function weighs the rows, and then adds up or averages the numbers within each "
-            "row, not the rows.",
+            "Your function multiplies each row by its weight, and then adds up or averages the numbers "
+            "within each row, not the rows.",
             RULES,
             (lambda w, v: (w[:, None] * v).sum(1), lambda w, v: (w[:, None] * v).mean(1)),
         ),
         "summed-over-everything": Mistake(
-            "Your function weighs the rows, and then makes one number of all: each column has a sum "
-            "of its own.",
+            "Your function multiplies each row by its weight, and then makes one number from all: each "
+            "column has its own sum.",
             RULES,
             (lambda w, v: (w[:, None] * v).sum(), lambda w, v: (w[:, None] * v).mean()),
         ),
         "weights-on-columns": Mistake(
-            "Your function matches the weights with the columns of values; they belong to its rows.",
+            "Your function applies the weights to the columns of values; they belong to its rows.",
             RULES,
             (
                 lambda w, v: v @ w,
@@ -74,12 +74,12 @@ EXERCISE = Exercise(
             (lambda w, v: w[0] * v[0], lambda w, v: w[-1] * v[-1], lambda w, v: v[w.argmax()]),
         ),
         "softmax-of-the-weights": Mistake(
-            "Your function puts the weights through a softmax; they are weights already.",
+            "Your function takes a softmax of the weights; they are weights already.",
             HEATMAP,
             (lambda w, v: torch.softmax(w, 0) @ v,),
         ),
         "one-row-of-a-matrix": Mistake(
-            "Your result has an axis of length 1 too many, where (d_v,) is asked for.",
+            "Your result has an axis of length 1 too many; it should be (d_v,).",
             RULES,
             (lambda w, v: w[None] @ v, lambda w, v: (w @ v)[:, None]),
         ),
