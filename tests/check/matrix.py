@@ -27,15 +27,13 @@ def rows(judged: list[tuple[Try, Diagnosis | None]], false: Counter) -> dict[str
     """The numbers of each exercise; ``false`` counts the tries of which something untrue was said."""
     found: dict[str, Counter] = {}
     for one, diagnosis in judged:
-        row = found.setdefault(one.exercise, Counter())
+        row = found.setdefault(one.exercise, Counter({"false": false[one.exercise]}))
         passed = diagnosis is not None and diagnosis.name is None
         row["tries"] += 1
         row["right"] += one.right
         row["right refused"] += one.right and not passed
         row["wrong accepted"] += passed and not one.right
         row["without a name"] += not passed and diagnosis is not None and unnamed(diagnosis)
-    for name, row in found.items():
-        row["false"] = false[name]
     return {name: [row[column] for column in COLUMNS] for name, row in found.items()}
 
 
@@ -64,35 +62,27 @@ def fresh(exercise: str = "") -> dict[str, list[int]]:
     return rows(judged, false_of(judged))
 
 
-def write(table: dict[str, list[int]]) -> None:
-    """The page, with another table."""
-    head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
-    PAGE.write_text(f"{head}{text(table)}\n", encoding="utf-8", newline="\n")
-
-
 def show(chapter: str, exercise: str = "") -> None:
     """Each try, its verdict, and the message."""
     for one in tries(chapter):
         if exercise in ("", one.exercise):
             diagnosis = one.diagnosis()
             passed = diagnosis is not None and diagnosis.name is None
-            flags = [
-                "RIGHT REFUSED" * (one.right and not passed),
-                "WRONG ACCEPTED" * (passed and not one.right),
-                "UNNAMED" * bool(diagnosis and not passed and unnamed(diagnosis)),
-                "STUB" * (diagnosis is None),
-            ]
-            print(f"{'=' * 100}\n{one}  {' '.join(filter(None, flags))}")
+            flags = "RIGHT REFUSED " * (one.right and not passed) + "WRONG ACCEPTED " * (
+                passed and not one.right
+            )
+            flags += "UNNAMED " * bool(diagnosis and not passed and unnamed(diagnosis))
+            print(f"{'=' * 100}\n{one}  {flags}{'STUB' * (diagnosis is None)}")
             print(f"deserves: {'right' if one.right else 'wrong: ' + one.why}\n{one.source}")
             print(make(find(one.exercise), diagnosis))
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case []:
-            write(fresh())
-        case ["row", name]:
-            write(published() | fresh(name))
+        case [] | ["row", _]:
+            table = published() | fresh(sys.argv[2]) if sys.argv[2:] else fresh()
+            head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
+            PAGE.write_text(f"{head}{text(table)}\n", encoding="utf-8", newline="\n")
         case ["same", name]:
             sys.exit(int(published().get(name) != fresh(name).get(name)))
         case given:
