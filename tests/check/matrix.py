@@ -9,9 +9,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from mha_lab.check import runner
 from mha_lab.check.diagnosis import Diagnosis
 from mha_lab.check.report import make
 from mha_lab.exercises import find
+from tests.check.claims import false_of
 from tests.check.corpus import Try, tries
 
 PAGE = Path(__file__).parents[2] / "docs" / "check-matrix.md"
@@ -38,7 +40,6 @@ def rows(judged: list[tuple[Try, Diagnosis | None]], false: Counter) -> dict[str
 
 
 def published() -> dict[str, list[int]]:
-    """The rows of the page."""
     found = re.findall(r"^\| `(\w+)` \| ([\d |]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     return {name: [int(number) for number in numbers.split(" | ")] for name, numbers in found}
 
@@ -54,9 +55,6 @@ def text(table: dict[str, list[int]]) -> str:
 
 def fresh(exercise: str = "") -> dict[str, list[int]]:
     """The rows as they are now, of one exercise or of all."""
-    from mha_lab.check import runner
-    from tests.check.claims import false_of
-
     runner.SECONDS = 60.0  # the table does not depend on how busy the machine is
     judged = [(one, one.diagnosis()) for one in tries() if exercise in ("", one.exercise)]
     return rows(judged, false_of(judged))
@@ -68,11 +66,11 @@ def show(chapter: str, exercise: str = "") -> None:
         if exercise in ("", one.exercise):
             diagnosis = one.diagnosis()
             passed = diagnosis is not None and diagnosis.name is None
-            flags = "RIGHT REFUSED " * (one.right and not passed) + "WRONG ACCEPTED " * (
-                passed and not one.right
+            said = (
+                "WRONG ACCEPTED" if passed and not one.right else "RIGHT REFUSED" * (one.right and not passed)
             )
-            flags += "UNNAMED " * bool(diagnosis and not passed and unnamed(diagnosis))
-            print(f"{'=' * 100}\n{one}  {flags}{'STUB' * (diagnosis is None)}")
+            said += " UNNAMED" * bool(diagnosis and not passed and unnamed(diagnosis))
+            print(f"{'=' * 100}\n{one}  {said}{' STUB' * (diagnosis is None)}")
             print(f"deserves: {'right' if one.right else 'wrong: ' + one.why}\n{one.source}")
             print(make(find(one.exercise), diagnosis))
 

@@ -29,7 +29,7 @@ def mutants(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     parameters = [argument.arg for argument in tree.body[0].args.args]
     space = vars(sys.modules[answer.__module__])
     seen = {ast.unparse(tree)}
-    for number in range(sum(1 for _ in ast.walk(tree))):
+    for number, _ in enumerate(ast.walk(tree)):
         for change in itertools.count():
             changed = copy.deepcopy(tree)
             node = next(itertools.islice(ast.walk(changed), number, None))
