@@ -134,9 +134,3 @@ def test_what_makes_no_sense_is_refused(call, words):
     with pytest.raises((TypeError, ValueError)) as caught:
         eval(call, vars(explore) | names)
     assert str(caught.value).startswith(words)
-
-
-def test_importing_the_package_loads_no_widget():
-    program = "import sys, mha_lab; print({'anywidget', 'ipywidgets', 'matplotlib'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
