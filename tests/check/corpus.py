@@ -34,8 +34,6 @@ TRAINS = "06", "07", "08", "09", "10"  # of these, only what a cell defines, not
 
 @dataclass(frozen=True)
 class Try:
-    """One block."""
-
     file: str
     number: int
     exercise: str
@@ -72,17 +70,13 @@ def diagnosis_of(
 
 def named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The function under the exercise's name, as a learner would define it."""
-    if isinstance(function, FunctionType) and not function.__module__.startswith("mha_lab"):
-        copy = FunctionType(
-            function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
-        )
-        copy.__kwdefaults__ = function.__kwdefaults__
-        return copy
-
-    def answer(*arguments: Any) -> Any:
-        return function(*arguments)
-
-    answer.__name__ = name
+    f = function
+    if isinstance(f, FunctionType) and not f.__module__.startswith("mha_lab"):
+        answer = FunctionType(f.__code__, f.__globals__, name, f.__defaults__, f.__closure__)
+        answer.__kwdefaults__ = f.__kwdefaults__
+    else:
+        answer = lambda *arguments: f(*arguments)  # noqa: E731  it gets its name below
+        answer.__name__ = name
     return answer
 
 
@@ -96,8 +90,8 @@ def tries(chapter: str = "") -> list[Try]:
             word, _, why = said.partition(": ")
             if word not in ("right", "wrong"):
                 raise ValueError(f"{path.name}, block {number}: no verdict in {header!r}")
-            right, code = word == "right", source.rstrip() + "\n"
-            found.append(Try(path.stem, number, exercise.strip(), right, why, code))
+            code = source.rstrip() + "\n"
+            found.append(Try(path.stem, number, exercise.strip(), word == "right", why, code))
     return found
 
 
@@ -123,11 +117,8 @@ def notebook(number: str) -> dict[str, Any]:
 def _is_cheap(statement: ast.stmt, number: str) -> bool:
     if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
         return True
-    if not isinstance(statement, ast.Assign | ast.For):
+    if any(word in ast.unparse(statement) for word in ("plt.", "plot.", "explore.")):
         return False
-    words = ast.unparse(statement)
-    if "plt." in words or "plot." in words or "explore." in words:
-        return False
-    if isinstance(statement, ast.For):
-        return number not in TRAINS
+    if not isinstance(statement, ast.Assign):
+        return isinstance(statement, ast.For) and number not in TRAINS
     return number not in TRAINS or not any(isinstance(node, ast.Call) for node in ast.walk(statement.value))

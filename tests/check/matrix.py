@@ -9,9 +9,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from mha_lab.check import runner
 from mha_lab.check.diagnosis import Diagnosis
 from mha_lab.check.report import make
 from mha_lab.exercises import find
+from tests.check.claims import false_of
 from tests.check.corpus import Try, tries
 
 PAGE = Path(__file__).parents[2] / "docs" / "check-matrix.md"
@@ -27,20 +29,17 @@ def rows(judged: list[tuple[Try, Diagnosis | None]], false: Counter) -> dict[str
     """The numbers of each exercise; ``false`` counts the tries of which something untrue was said."""
     found: dict[str, Counter] = {}
     for one, diagnosis in judged:
-        row = found.setdefault(one.exercise, Counter())
+        row = found.setdefault(one.exercise, Counter({"false": false[one.exercise]}))
         passed = diagnosis is not None and diagnosis.name is None
         row["tries"] += 1
         row["right"] += one.right
         row["right refused"] += one.right and not passed
         row["wrong accepted"] += passed and not one.right
         row["without a name"] += not passed and diagnosis is not None and unnamed(diagnosis)
-    for name, row in found.items():
-        row["false"] = false[name]
     return {name: [row[column] for column in COLUMNS] for name, row in found.items()}
 
 
 def published() -> dict[str, list[int]]:
-    """The rows of the page."""
     found = re.findall(r"^\| `(\w+)` \| ([\d |]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     return {name: [int(number) for number in numbers.split(" | ")] for name, numbers in found}
 
@@ -56,18 +55,9 @@ def text(table: dict[str, list[int]]) -> str:
 
 def fresh(exercise: str = "") -> dict[str, list[int]]:
     """The rows as they are now, of one exercise or of all."""
-    from mha_lab.check import runner
-    from tests.check.claims import false_of
-
     runner.SECONDS = 60.0  # the table does not depend on how busy the machine is
     judged = [(one, one.diagnosis()) for one in tries() if exercise in ("", one.exercise)]
     return rows(judged, false_of(judged))
-
-
-def write(table: dict[str, list[int]]) -> None:
-    """The page, with another table."""
-    head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
-    PAGE.write_text(f"{head}{text(table)}\n", encoding="utf-8", newline="\n")
 
 
 def show(chapter: str, exercise: str = "") -> None:
@@ -76,23 +66,21 @@ def show(chapter: str, exercise: str = "") -> None:
         if exercise in ("", one.exercise):
             diagnosis = one.diagnosis()
             passed = diagnosis is not None and diagnosis.name is None
-            flags = [
-                "RIGHT REFUSED" * (one.right and not passed),
-                "WRONG ACCEPTED" * (passed and not one.right),
-                "UNNAMED" * bool(diagnosis and not passed and unnamed(diagnosis)),
-                "STUB" * (diagnosis is None),
-            ]
-            print(f"{'=' * 100}\n{one}  {' '.join(filter(None, flags))}")
+            said = (
+                "WRONG ACCEPTED" if passed and not one.right else "RIGHT REFUSED" * (one.right and not passed)
+            )
+            said += " UNNAMED" * bool(diagnosis and not passed and unnamed(diagnosis))
+            print(f"{'=' * 100}\n{one}  {said}{' STUB' * (diagnosis is None)}")
             print(f"deserves: {'right' if one.right else 'wrong: ' + one.why}\n{one.source}")
             print(make(find(one.exercise), diagnosis))
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case []:
-            write(fresh())
-        case ["row", name]:
-            write(published() | fresh(name))
+        case [] | ["row", _]:
+            table = published() | fresh(sys.argv[2]) if sys.argv[2:] else fresh()
+            head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
+            PAGE.write_text(f"{head}{text(table)}\n", encoding="utf-8", newline="\n")
         case ["same", name]:
             sys.exit(int(published().get(name) != fresh(name).get(name)))
         case given:

@@ -13,22 +13,11 @@ from typing import Any
 from mha_lab.exercises import find
 
 OPERATORS = {
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Div, ast.Add),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Div, ast.Mult),
-    ast.Pow: (ast.Mult,),
-    ast.MatMult: (),
-    ast.Lt: (ast.LtE, ast.Gt),
-    ast.LtE: (ast.Lt, ast.GtE),
-    ast.Gt: (ast.GtE, ast.Lt),
-    ast.GtE: (ast.Gt, ast.LtE),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.BitAnd: (ast.BitOr,),
-    ast.BitOr: (ast.BitAnd,),
-}
+    ast.Add: (ast.Sub,), ast.Sub: (ast.Add,), ast.Pow: (ast.Mult,), ast.Mult: (ast.Div, ast.Add),
+    ast.Div: (ast.Mult,), ast.FloorDiv: (ast.Div, ast.Mult), ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
+    ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt),
+    ast.GtE: (ast.Gt, ast.LtE), ast.BitAnd: (ast.BitOr,), ast.BitOr: (ast.BitAnd,),
+}  # fmt: skip
 TWINS = {"max": "min", "sum": "mean", "any": "all", "tril": "triu", "cos": "sin", "softmax": "log_softmax"}
 TWINS |= {other: name for name, other in TWINS.items()}
 
@@ -40,7 +29,7 @@ def mutants(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     parameters = [argument.arg for argument in tree.body[0].args.args]
     space = vars(sys.modules[answer.__module__])
     seen = {ast.unparse(tree)}
-    for number in range(sum(1 for _ in ast.walk(tree))):
+    for number, _ in enumerate(ast.walk(tree)):
         for change in itertools.count():
             changed = copy.deepcopy(tree)
             node = next(itertools.islice(ast.walk(changed), number, None))
@@ -52,17 +41,12 @@ def mutants(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
                 source = ast.unparse(ast.fix_missing_locations(changed))
                 if source not in seen:
                     seen.add(source)
-                    yield source, _function(source, name, len(seen), space)
+                    names, file = dict(space), f"<mutant {len(seen)} of {name}>"
+                    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+                    exec(compile(source, file, "exec"), names)
+                    yield source, names[name]
             except SyntaxError:
                 continue
-
-
-def _function(source: str, name: str, number: int, space: dict[str, Any]) -> Callable[..., Any]:
-    file = f"<mutant {number} of {name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    names = dict(space)
-    exec(compile(source, file, "exec"), names)
-    return names[name]
 
 
 def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Callable[[], None]]:
@@ -75,9 +59,7 @@ def _changes(node: ast.AST, parameters: list[str]) -> Iterator[Callable[[], None
             yield from _in_list(node, field, value, parameters)
 
 
-def _in_list(
-    node: ast.AST, field: str, items: list[Any], parameters: list[str]
-) -> Iterator[Callable[[], None]]:
+def _in_list(node: ast.AST, field: str, items: list, parameters: list[str]) -> Iterator[Callable[[], None]]:
     for i, item in enumerate(items):
         if isinstance(item, ast.expr):
             for other in _others(item, parameters):

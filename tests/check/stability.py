@@ -8,21 +8,15 @@ exercise needs a problem that tells them apart.
 import sys
 from collections import Counter
 
-from tests.check.corpus import Try, tries
-
-
-def names(one: Try, draws: int) -> Counter:
-    """How often each name was given; ``None`` is right, or the stub."""
-    found = (one.diagnosis(seed) for seed in range(draws))
-    return Counter(diagnosis and diagnosis.name for diagnosis in found)
-
+from tests.check.corpus import tries
 
 if __name__ == "__main__":
     count, *wanted = sys.argv[1:]
     lines = []
     for one in tries():
         if not wanted or one.exercise in wanted:
-            given = names(one, int(count))
+            found = map(one.diagnosis, range(int(count)))
+            given = Counter(diagnosis and diagnosis.name for diagnosis in found)  # None: right, or the stub
             if len(given) > 1:
                 lines.append(f"{one}: {dict(given)}")
     sys.exit("\n".join(lines) or None)

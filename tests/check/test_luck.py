@@ -10,8 +10,6 @@ from tests.check.corpus import diagnosis_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # wrong answers pass wrong arguments
 
-# Tests of an attention. They get what the exercise gives, and return True or False.
-
 
 def changing_each(inputs, tokens=lambda n: range(1, n)):
     """A test that changes ``tokens`` one after the other, in each of ``inputs(n, d_model)``."""
@@ -42,27 +40,17 @@ LUCKY = {
     "one fixed input": changing_each(fixed_input),
     "the last token only": changing_each(random_inputs(4), lambda n: [n - 1]),
 }
+ENOUGH = changing_each(random_inputs(20))
 
 
-def passes(test, problems):
+def passes(test, seed):
     """By the verdicts alone, without a look at how many inputs were tried."""
-    return all(test(attention, n, d_model) == attention.leaks for attention, n, d_model in problems)
+    return all(test(*problem) == problem[0].leaks for problem in find("leaks_future").problems(Rng(seed)))
 
 
-def test_no_lucky_test_for_the_future_passes_in_any_of_1000_draws():
-    torch.manual_seed(0)
-    passed = dict.fromkeys(LUCKY, 0)
-    for seed in range(1000):
-        problems = list(find("leaks_future").problems(Rng(seed)))
-        for name, test in LUCKY.items():
-            passed[name] += passes(test, problems)
-    assert passed == dict.fromkeys(LUCKY, 0)
-
-
-def test_twenty_random_inputs_pass_in_every_draw():
-    torch.manual_seed(0)
-    enough = changing_each(random_inputs(20))
-    assert all(passes(enough, find("leaks_future").problems(Rng(seed))) for seed in range(20))
+def test_no_lucky_test_passes_in_any_of_1000_draws_and_one_that_tries_twenty_inputs_always_does():
+    assert [name for name, test in LUCKY.items() if any(passes(test, seed) for seed in range(1000))] == []
+    assert all(passes(ENOUGH, seed) for seed in range(20))
 
 
 def halves(seed):
@@ -73,17 +61,14 @@ def halves(seed):
 
 def test_one_input_finds_each_of_twenty_leaks_as_a_coin_falls():
     """So that it finds all of them with a probability of 2 to the power of -20."""
-    torch.manual_seed(0)
-    once, counts = changing_each(random_inputs(1)), []
-    for seed in range(120):
-        counts.append(sum(once(*problem) for problem in halves(seed)))
+    once = LUCKY["one random input"]
+    counts = [sum(once(*problem) for problem in halves(seed)) for seed in range(120)]
     assert len(halves(0)) == 20
     assert statistics.mean(counts) == pytest.approx(10, abs=0.5)  # of 20 coins: 10, and
     assert statistics.variance(counts) == pytest.approx(5, abs=1.8)  # 5 only if no two fall alike
 
 
 def test_of_two_partners_one_leaks_where_the_other_does_not():
-    torch.manual_seed(0)
     for seed in range(5):
         for one, other in zip(*[iter(halves(seed))] * 2, strict=True):
             for _ in range(10):
@@ -94,7 +79,5 @@ def test_of_two_partners_one_leaks_where_the_other_does_not():
 
 @pytest.mark.parametrize("inputs", [1, 5, 10])
 def test_fewer_inputs_than_are_asked_for_are_counted(inputs):
-    diagnosis = [
-        diagnosis_of("leaks_future", changing_each(random_inputs(inputs)), seed) for seed in range(4)
-    ]
-    assert {one.name for one in diagnosis} == {"too-few-inputs"}
+    test = changing_each(random_inputs(inputs))
+    assert {diagnosis_of("leaks_future", test, seed).name for seed in range(4)} == {"too-few-inputs"}

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from mha_lab.check import CheckResult, check, solution
+from mha_lab.check import check, solution
 from mha_lab.check.report import Report
-from mha_lab.exercises import find, names
+from mha_lab.exercises import Rng, find, names
 from tests.notebooks.chapters import code_cells, read
 
 
@@ -14,7 +14,6 @@ def test_a_score_is_a_float_whose_repr_a_grader_reads():
         return x.transpose(1, 2).flatten(2)
 
     result = check(merge_heads)
-    assert isinstance(result, CheckResult)
     assert isinstance(result, float)
     assert repr(result) == "1.0"
     assert (result.points, result.possible, result.passed, result.attempted) == (1.0, 1.0, True, True)
@@ -40,27 +39,14 @@ def test_the_report_in_full(capsys):
 
 
 def test_html_escapes_what_comes_from_an_answer():
-    class Evil(Exception):
-        pass
-
     def split_heads(x, num_heads):
-        raise Evil("<script>alert(1)</script><img src=x onerror=alert(1)>")
+        raise ValueError("<script>alert(1)</script><img src=x onerror=alert(1)>")
 
-    message = check(split_heads).message
-    html = Report("x", (message,), "a <b>", "01_x")._repr_html_()
+    html = Report("x", (check(split_heads).message,), "a <b>", "01_x")._repr_html_()
     assert "<script" not in html
     assert "<img" not in html
     assert "&lt;script&gt;" in html
     assert 'href="01_x.ipynb#a-&lt;b&gt;"' in html
-
-
-def test_large_tensors_are_named_by_their_shape():
-    def weighted_average(weights, values):
-        return weights @ values + (len(weights) > 2)
-
-    message = check(weighted_average).message
-    assert "a tensor of shape" in message or "values = [[" in message
-    assert len(message) < 2000
 
 
 @pytest.mark.parametrize("wrong", [torch.ones(2), 3, None])
@@ -91,5 +77,16 @@ def test_solution_shows_the_source_of_the_function(capsys):
         solution("nothing")
 
 
-def test_points_follow_the_difficulty_of_the_chapter():
-    assert {find(name).points for name in names()} == {1, 2, 3}
+def test_a_bug_that_was_touched_and_is_still_there_is_an_attempt():
+    def fix_scale(x, w_q, w_k):
+        query, key = x @ w_q, x @ w_k
+        return query @ key.mT / x.shape[-1] ** 0.5
+
+    score = check(fix_scale)
+    assert (score.attempted, score.diagnosis) == (True, "scaled-by-d_model")
+
+
+def test_no_order_of_problems_can_be_learned_by_heart():
+    """`leaks_future` has only two possible results, so an answer might count its calls."""
+    orders = {tuple(p[0].__name__ for p in find("leaks_future").problems(Rng(seed))) for seed in range(8)}
+    assert len(orders) == 8

@@ -1,6 +1,7 @@
 """Whatever an answer does, ``check`` returns, nothing here has changed, and nothing unearned is earned."""
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -12,9 +13,11 @@ import pytest
 import torch
 
 import mha_lab
-from mha_lab.check import check, runner
+from mha_lab.check import check, diagnosis, runner
 from mha_lab.check.runner import Plain, decode, encode, in_a_child, in_this_process
-from mha_lab.exercises import find
+from mha_lab.exercises import Rng, find
+from mha_lab.exercises.split_heads import split_heads as solution
+from mha_lab.heads import split_heads as finished
 from tests.check.corpus import named
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the child process is Linux only")
@@ -22,33 +25,36 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the child process is
 
 def state():
     """All that an answer must not change."""
-    return (
-        torch.get_default_dtype(),
-        torch.is_grad_enabled(),
-        torch.get_num_threads(),
-        torch.get_rng_state().tolist(),
-        torch.matmul,
-        sys.stdout,
-        threading.active_count(),
-        Path.cwd(),
-        mha_lab.split_heads.__code__,
-    )
+    numbers = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_rng_state().tolist()
+    functions = torch.matmul, mha_lab.split_heads.__code__
+    return numbers, functions, torch.get_num_threads(), threading.active_count(), sys.stdout, Path.cwd()
 
 
-def answer(function, name="split_heads"):
-    return named(function, name)
+@pytest.fixture
+def unchanged():
+    """Asks after the test whether all is as it was before."""
+    before = state()
+    yield
+    assert state() == before
+
+
+def checked(function):
+    """``check``'s verdict on this answer to ``split_heads``."""
+    return check(named(function, "split_heads"))
 
 
 def right(x, h):
     return x.reshape(*x.shape[:2], h, -1).transpose(1, 2)
 
 
+def bare(x, h):
+    return x.reshape(x.shape[0], h, x.shape[1], -1)
+
+
 class Liar(torch.Tensor):
     """Says that it is equal to everything and of any shape."""
 
-    @property
-    def shape(self):
-        return torch.Size([1, 2, 3, 2])
+    shape = property(lambda self: torch.Size([1, 2, 3, 2]))
 
     def __eq__(self, other):
         return torch.ones((), dtype=torch.bool)
@@ -56,10 +62,6 @@ class Liar(torch.Tensor):
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
         return True
-
-
-def lies(x, h):
-    return torch.zeros(1).as_subclass(Liar)
 
 
 def raises(error):
@@ -83,10 +85,6 @@ def floods(x, h):
     return bare(x, h)
 
 
-def bare(x, h):
-    return x.reshape(x.shape[0], h, x.shape[1], -1)
-
-
 def changes_everything(x, h):
     torch.set_default_dtype(torch.float16)
     torch.set_grad_enabled(False)
@@ -107,8 +105,6 @@ def swallows(x, h):
 
 def looks_around(x, h):
     """Searches the stack and the heap for the expected tensor."""
-    import gc
-
     for item in gc.get_objects():
         if isinstance(item, tuple) and len(item) == 3 and isinstance(item[1], Plain):
             return torch.from_numpy(item[1].array.copy())
@@ -131,34 +127,10 @@ def writes_to_the_pipe(x, h):
     return bare(x, h)
 
 
-def own_finished(x, h):
-    from mha_lab.heads import split_heads as finished
-
-    return finished(x, h)
-
-
-def own_solution(x, h):
-    from mha_lab.exercises.split_heads import split_heads as solved
-
-    return solved(x, h)
-
-
-def through_the_exercise(x, h):
-    return find("split_heads").answer(x, h)
-
-
-def through_check(x, h):
-    from mha_lab.check import diagnosis
-
-    return diagnosis.diagnose
-
-
-HOSTILE = {
-    "SystemExit": (raises(SystemExit(3)), "raises"),
-    "KeyboardInterrupt": (raises(KeyboardInterrupt()), "raises"),
-    "GeneratorExit": (raises(GeneratorExit()), "raises"),
-    "BaseException": (raises(BaseException("x" * 10**6)), "raises"),
-    "StopIteration": (raises(StopIteration()), "raises"),
+ERRORS = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), BaseException("x" * 10**6), StopIteration()]
+ERRORS += [NotImplementedError("no such kernel")]
+HOSTILE = {type(error).__name__: (raises(error), "raises") for error in ERRORS}
+HOSTILE |= {
     "RecursionError": (lambda x, h: (lambda f: f(f))(lambda f: f(f)), "raises"),
     "no memory": (lambda x, h: torch.ones(10**13), "raises"),
     "no memory, in a list": (lambda x, h: [0] * 10**12, "raises"),
@@ -170,14 +142,13 @@ HOSTILE = {
     "a list of itself": (lambda x, h: [h] * 9, "wrong-shape"),
     "a sparse tensor": (lambda x, h: x.to_sparse(), "wrong-shape"),
     "a tensor nowhere": (lambda x, h: torch.empty(3, device="meta"), "wrong-shape"),
-    "NotImplementedError in words": (raises(NotImplementedError("no such kernel")), "raises"),
     "input": (lambda x, h: input("give me points"), "raises"),
-    "a liar": (lies, "wrong-shape"),
+    "a liar": (lambda x, h: torch.zeros(1).as_subclass(Liar), "wrong-shape"),
     "a flood": (floods, "view-without-transpose"),
-    "the finished function": (own_finished, "calls-the-finished-one"),
-    "the solution": (own_solution, "calls-the-finished-one"),
-    "the solution by the exercise": (through_the_exercise, "calls-the-finished-one"),
-    "check itself": (through_check, "wrong-shape"),
+    "the finished function": (lambda x, h: finished(x, h), "calls-the-finished-one"),
+    "the solution": (lambda x, h: solution(x, h), "calls-the-finished-one"),
+    "the solution by the exercise": (lambda x, h: find("split_heads").answer(x, h), "calls-the-finished-one"),
+    "check itself": (lambda x, h: diagnosis.diagnose, "wrong-shape"),
     "changes everything": (changes_everything, "view-without-transpose"),
     "looks around": (looks_around, None),
 }
@@ -193,45 +164,31 @@ ONLY_IN_A_CHILD = {
 # Where there is no child, there is no limit of memory.
 PLACES = [(name, "a child") for name in HOSTILE]
 PLACES += [(name, "this process") for name in HOSTILE if not name.startswith("no memory")]
+PLACES += [pytest.param(name, "a child", marks=linux) for name in ONLY_IN_A_CHILD]
 
 
 @pytest.mark.parametrize(("name", "where"), PLACES)
-def test_it_survives_and_earns_nothing(name, where, monkeypatch):
-    function, name = HOSTILE[name]
+def test_it_survives_and_earns_nothing(name, where, monkeypatch, unchanged):
+    function, mistake = (HOSTILE | ONLY_IN_A_CHILD)[name]
+    folder = Path.cwd()
     if where == "this process":
         monkeypatch.setattr(runner, "in_a_child", in_this_process)
-    folder = Path.cwd()
-    before = state()
-    score = check(answer(function))
+    score = checked(function)
     if where == "this process":  # the folder is not put back there
         os.chdir(folder)
-    assert state() == before
     assert (score, score.passed) == (0, False)
-    assert score.diagnosis == name or name is None
+    assert score.diagnosis == mistake or mistake is None
     assert len(score.message) < 4000
 
 
 @linux
-@pytest.mark.parametrize(("function", "name"), list(ONLY_IN_A_CHILD.values()), ids=list(ONLY_IN_A_CHILD))
-def test_a_child_stands_even_this(function, name):
-    before = state()
-    score = check(answer(function))
-    assert state() == before
-    assert score == 0
-    assert score.diagnosis == name or name is None
-
-
-@linux
 @pytest.mark.parametrize("function", [swallows, lambda x, h: time.sleep(60), lambda x, h: sum(range(10**12))])
-def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypatch, function):
+def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypatch, function, unchanged):
     monkeypatch.setattr(runner, "SECONDS", 1.0)
     monkeypatch.setattr(runner, "PATIENCE", 2)
-    before = state()
     start = time.monotonic()
-    score = check(answer(function))
+    assert checked(function).diagnosis == "too-slow"
     assert time.monotonic() - start < 10  # the function itself sleeps for a minute, or has no end
-    assert score.diagnosis == "too-slow"
-    assert state() == before
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
@@ -240,38 +197,29 @@ def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypat
 def test_the_processors_time_counts_and_not_the_clock(monkeypatch):
     monkeypatch.setattr(runner, "SECONDS", 1.0)
     monkeypatch.setattr(runner, "PATIENCE", 30)
-
-    def waits(x, h):
-        time.sleep(0.4)  # on each problem
-        return right(x, h)
-
     start = time.monotonic()
-    assert check(answer(waits)).passed
+    assert checked(lambda x, h: (time.sleep(0.4), right(x, h))[1]).passed  # on each problem
     assert time.monotonic() - start > 1
 
 
-def test_without_a_child_a_timer_stops_it(monkeypatch):
+def test_without_a_child_a_timer_stops_it(monkeypatch, unchanged):
     monkeypatch.setattr(runner, "SECONDS", 0.3)
     monkeypatch.setattr(runner, "in_a_child", in_this_process)
-    before = state()
-    assert check(answer(lambda x, h: [None for _ in iter(int, 1)])).diagnosis == "too-slow"
-    assert state() == before
+    assert checked(lambda x, h: [None for _ in iter(int, 1)]).diagnosis == "too-slow"
 
 
 @linux
 def test_what_an_answer_started_is_stopped_too(tmp_path):
-    mark = tmp_path / "alive"
-
     def leaves_a_process(x, h):
         if os.fork() == 0:
             time.sleep(1.5)
-            mark.write_text("x")
+            (tmp_path / "alive").touch()
             os._exit(0)
         return bare(x, h)
 
-    check(answer(leaves_a_process))
+    checked(leaves_a_process)
     time.sleep(2)
-    assert not mark.exists()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("run", [in_a_child, in_this_process])
@@ -295,51 +243,26 @@ def test_the_learners_seed_is_neither_used_nor_moved():
     seen = []
     for _ in range(2):
         torch.set_rng_state(state)
-        exercise = find("split_heads")
-        from mha_lab.exercises import Rng
-
-        seen.append([x.tolist() for x, _ in exercise.problems(Rng())])
-        check(answer(right))
+        seen.append([x.tolist() for x, _ in find("split_heads").problems(Rng())])
+        checked(right)
         assert torch.equal(torch.get_rng_state(), state)
     assert seen[0][0] == seen[1][0]
     assert seen[0][1:] != seen[1][1:]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        True,
-        3,
-        2.5,
-        float("inf"),
-        torch.randn(2, 3),
-        torch.ones(2, dtype=torch.bool),
-        torch.arange(3),
-        torch.ones(0, 2),
-    ],
-)
+HALF = [torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.float16)]
+TENSORS = [torch.randn(2, 3), torch.arange(3), torch.arange(3) > 1, torch.ones(0, 2), *HALF]
+
+
+@pytest.mark.parametrize("value", [None, True, 3, 2.5, float("inf"), *TENSORS])
 def test_results_come_back_as_they_were(value):
     back = decode(encode((value, [value])))
     for item in (back[0], back[1][0]):
         if isinstance(value, torch.Tensor):
             assert item.dtype == str(value.dtype).removeprefix("torch.")
-            assert torch.equal(torch.from_numpy(item.array.copy()), value)
+            assert item.array.tolist() == value.tolist()
         else:
-            assert type(item) is type(value)
-            assert item == value
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_keeps_its_name(dtype):
-    assert decode(encode(torch.ones(2, dtype=dtype))).dtype == str(dtype).removeprefix("torch.")
-
-
-@linux
-def test_what_is_slow_only_the_first_time_in_a_process_still_counts():
-    """The first ``jacrev`` of a process loads PyTorch's compiler, which takes seconds."""
-    ran = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True)
-    assert ran.stdout.splitlines()[-1:] == ["True"], ran.stdout + ran.stderr
+            assert (item, type(item)) == (value, type(value))
 
 
 COLD = """
@@ -348,11 +271,15 @@ from torch.func import jacrev
 from mha_lab.check import check
 
 def leaks_future(attention, n, d_model):
-    for _ in range(20):
-        slopes = jacrev(attention)(torch.randn(n, d_model))
-        if slopes.abs().sum((1, 3)).triu(1).max() > 0:
-            return True
-    return False
+    leaks = lambda x: jacrev(attention)(x).abs().sum((1, 3)).triu(1).max() > 0
+    return any(leaks(torch.randn(n, d_model)) for _ in range(20))
 
 print(check(leaks_future).passed)
 """
+
+
+@linux
+def test_what_is_slow_only_the_first_time_in_a_process_still_counts():
+    """The first ``jacrev`` of a process loads PyTorch's compiler, which takes seconds."""
+    ran = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True)
+    assert ran.stdout.splitlines()[-1:] == ["True"], ran.stdout + ran.stderr

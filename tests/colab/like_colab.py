@@ -53,19 +53,27 @@ def environment(folder: Path) -> str:
     subprocess.run([python_3_13(), "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     (site,) = (folder / "lib").glob("python*/site-packages")
+<<<<<<< HEAD
     (site / "google" / "colab").mkdir(parents=True)
     (site / "google" / "colab" / "__init__.py").write_text("from google.colab import output\n")
     (site / "google" / "colab" / "output.py").write_text(STAND_IN)
+=======
+    # This environment's PyTorch, linked: a second copy would cost a gigabyte and a minute.
+    tops = {file.parts[0] for file in distribution("torch").files} - {"..", "__pycache__"}
+    for top in tops:
+        (site / top).symlink_to(distribution("torch").locate_file(top))
+    colab = site / "google" / "colab"
+    colab.mkdir(parents=True)
+    (colab / "__init__.py").write_text("from google.colab import output\n")
+    (colab / "output.py").write_text(STAND_IN)
+>>>>>>> 68be5b505c373255fc8ea1aa9ca0b96f9cadfe2a
     subprocess.run([python, "-m", "pip", "install", "-q", *COLAB], check=True, capture_output=True)
     return str(python)
 
 
 def versions(python: str) -> dict[str, str]:
-    """What is installed."""
-    listed = subprocess.run(
-        [python, "-m", "pip", "list", "--format=json"], check=True, capture_output=True, text=True
-    )
-    return {canonicalize_name(row["name"]): row["version"] for row in json.loads(listed.stdout)}
+    listed = subprocess.check_output([python, "-m", "pip", "list", "--format=json"])
+    return {canonicalize_name(row["name"]): row["version"] for row in json.loads(listed)}
 
 
 def run(name: str, folder: Path, python: str, wheel: Path, *, network: bool = False) -> NotebookNode:
@@ -76,10 +84,6 @@ def run(name: str, folder: Path, python: str, wheel: Path, *, network: bool = Fa
     first.source = first.source.replace(f"git+{address()}", f'"{wheel}"')
     folder.mkdir(parents=True)
     nbformat.write(notebook, folder / f"{name}.ipynb")
-    variables = {
-        "MHA_LAB_QUICK": "1",
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": "" if network else refusing(folder.parent / f"no network for {name}"),
-    }
-    execute(notebook, folder, python, variables)
+    path = "" if network else refusing(folder.parent / f"no network for {name}")
+    execute(notebook, folder, python, {"MHA_LAB_QUICK": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": path})
     return notebook

@@ -10,22 +10,18 @@ import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from jupyter_client import BlockingKernelClient
-from playwright.sync_api import TimeoutError
 
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 from tools.browser import needs_chromium, open_chromium
 
 pytestmark = [pytest.mark.browser, needs_chromium]
-WITH_EXPLORABLES = [
-    name for name in NAMES if any("explore." in cell.source for cell in code_cells(read(name)))
-]
+WITH_EXPLORABLES = [n for n in NAMES if any("explore." in c.source for c in code_cells(read(n)))]
 PROMPTS = 'document.querySelectorAll(".jp-CodeCell .jp-InputPrompt")'
 RESTS = 'document.querySelector(".jp-Notebook-ExecutionIndicator")?.getAttribute("data-status") === "idle"'
 CONNECTED = 'document.querySelector(".jp-KernelName")?.textContent.startsWith("Python 3")'
@@ -34,12 +30,13 @@ BEGUN = f"() => [...{PROMPTS}].some((one) => /[*\\d]/.test(one.textContent))"
 DONE = f"() => {RESTS} && [...{PROMPTS}].every((one) => /\\d/.test(one.textContent))"
 
 
-class Server(NamedTuple):
-    """One that answers; ``runtime`` is where it keeps how to reach its kernels."""
-
-    address: str
-    token: str
-    runtime: Path
+OWN = "LAB_SETTINGS", "LAB_WORKSPACES", "_CONFIG", "_DATA", "_RUNTIME"  # folders
+SETTINGS = {
+    "apputils-extension/themes": {"theme": "JupyterLab Light"},
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    # Every cell is on the page from the start; older releases add a cell when it is scrolled to.
+    "notebook-extension/tracker": {"windowingMode": "none"},
+}
 
 
 @contextlib.contextmanager
@@ -51,54 +48,33 @@ def server(folder, application):
         for cell in code_cells(notebook):
             cell.execution_count = None  # so that a number means a run
         nbformat.write(notebook, folder / f"{name}.ipynb")
-    settings = folder / ".settings" / "@jupyterlab" / "apputils-extension"
-    settings.mkdir(parents=True)
-    (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": "JupyterLab Light"}))
-    (settings / "notification.jupyterlab-settings").write_text(
-        json.dumps({"fetchNews": "false", "checkForUpdates": False})
-    )
-    tracker = folder / ".settings" / "@jupyterlab" / "notebook-extension"
-    tracker.mkdir()
-    # Every cell is on the page from the start; older releases add a cell when it is scrolled to.
-    (tracker / "tracker.jupyterlab-settings").write_text(json.dumps({"windowingMode": "none"}))
+    for file, settings in SETTINGS.items():
+        path = folder / ".LAB_SETTINGS" / "@jupyterlab" / f"{file}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(settings))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    token = secrets.token_hex(16)
-    environment = dict(os.environ) | {
-        "JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings"),
-        "JUPYTERLAB_WORKSPACES_DIR": str(folder / ".workspaces"),
-        "JUPYTER_CONFIG_DIR": str(folder / ".config"),
-        "JUPYTER_DATA_DIR": str(folder / ".data"),
-        "JUPYTER_RUNTIME_DIR": str(folder / ".runtime"),
-        "JUPYTER_TOKEN": token,
-    }
+    token, address = secrets.token_hex(16), f"http://127.0.0.1:{port}"
+    own = {f"JUPYTER{name}_DIR": str(folder / f".{name}") for name in OWN}
     command = [sys.executable, "-m", "jupyter", application, "--no-browser", "--allow-root", "--ip=127.0.0.1"]
+    command += [f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}"]
+    environment = os.environ | own | {"JUPYTER_TOKEN": token}
     with (folder / "server.log").open("wb") as log:
-        running = subprocess.Popen(
-            [*command, f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}"],
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+        running = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
-            address = f"http://127.0.0.1:{port}"
             for _ in range(200):
                 with contextlib.suppress(OSError):
                     urllib.request.urlopen(f"{address}/api?token={token}", timeout=5).close()
                     break
                 time.sleep(0.2)
-            yield Server(address, token, folder / ".runtime")
+            yield SimpleNamespace(address=address, token=token, runtime=folder / "._RUNTIME")
         finally:
             running.terminate()
             running.wait(timeout=30)
 
 
 def start_kernel(running, path):
-    """A new kernel for this notebook, which answers before a browser looks.
-
-    On a busy machine, *Run All* would come before the kernel that the page has asked for, and the page
-    then asks a person which one to take.
-    """
+    """A new kernel, which answers before a browser looks: else, on a slow machine, the page asks for one."""
 
     def ask(method, what, content=None):
         data = None if content is None else json.dumps(content).encode()
@@ -126,36 +102,28 @@ class Opened:
         start_kernel(running, f"{name}.ipynb")
         self.page = browser.new_page(viewport={"width": 1300, "height": 1000})
         self.wrong = []
-        self.page.on("console", self._console)
+        self.page.on("console", lambda message: self._error(message.text, message.type))
         self.page.on("pageerror", lambda error: self._error(str(error)))
         self.page.on("requestfailed", lambda request: self.wrong.append(f"failed: {request.url}"))
-        self.page.on("request", lambda request: self._request(request.url, running.address))
+        others = re.compile(f"http(?!{re.escape(running.address[4:])})")
+        self.page.on("request", lambda r: self.wrong.append(r.url) if others.match(r.url) else None)
         self.page.goto(f"{running.address}/{view}/{name}.ipynb?token={running.token}&reset")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
 
-    def _console(self, message):
-        # A stopped kernel is noticed; what else is an error is one.
-        if message.type == "error" and "/api/kernels/" not in message.text:
-            self._error(message.text)
-
-    def _error(self, text):
-        # An extension that was built for another release of JupyterLab than the one that is here: not ours.
-        if "getter for the shared module" not in text:
+    def _error(self, text, kind="error"):
+        # A stopped kernel is noticed, and an extension built for another release of JupyterLab: not ours.
+        if kind == "error" and not re.search("/api/kernels/|getter for the shared module", text):
             self.wrong.append(text)
-
-    def _request(self, url, address):
-        if url.startswith("http") and not url.startswith(address):
-            self.wrong.append(f"another host: {url}")
 
     def run_all(self, name):
         """Once every cell and the kernel are there: before that, the menu's entry asks or does nothing."""
         self.page.wait_for_function(READY, arg=len(code_cells(read(name))), timeout=60_000)
-        self._menu("Run", "Run All Cells")
+        self.menu("Run", "Run All Cells")
         self.page.wait_for_function(BEGUN, timeout=60_000)
         self.page.wait_for_function(DONE, timeout=180_000)
 
-    def _menu(self, menu, entry):
-        for text in (menu, entry):
+    def menu(self, *texts):
+        for text in texts:
             self.page.get_by_role("menuitem", name=text, exact=True).click()
 
     def theme(self):
@@ -164,18 +132,11 @@ class Opened:
     def change_theme(self):
         """From light to dark, or back: what the next chapter starts with is what this one leaves."""
         wanted = "dark" if self.theme() == "light" else "light"
-        self.page.get_by_role("menuitem", name="Settings", exact=True).click()
+        self.menu("Settings")
         for entry in ("Theme", f"JupyterLab {wanted.title()}"):
             self.page.locator(".lm-Menu-itemLabel").get_by_text(entry, exact=True).click()
         is_light = str(wanted == "light").lower()
         self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{is_light}'", timeout=20_000)
-
-    def shut_down_kernel(self):
-        self._menu("Kernel", "Shut Down Kernel")
-        self.page.wait_for_timeout(1500)
-
-    def explorables(self):
-        return self.page.locator(".mha")
 
     def bring(self, place):
         """Scroll until it stands still in the middle: cells out of sight have no height yet."""
@@ -195,11 +156,7 @@ class Opened:
         before = explorable.inner_text()
         name = explorable.get_attribute("aria-label")
         if "query" in name:
-            plane = explorable.locator("svg").bounding_box()
-            self.page.mouse.move(plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2)
-            self.page.mouse.down()
-            self.page.mouse.move(plane["x"] + plane["width"] / 2 + 90 * way, plane["y"] + 40, steps=3)
-            self.page.mouse.up()
+            self.drag(explorable, 0.5 * way, -0.7)
         elif name.endswith("of all heads"):
             explorable.get_by_role("option").nth(2).focus()
             self.page.keyboard.press("ArrowRight" if way == 1 else "ArrowLeft")
@@ -211,6 +168,39 @@ class Opened:
             explorable.get_by_role("button", name="Next" if way == 1 else "Back").click()
         self.page.wait_for_timeout(400)
         return before, explorable.inner_text()
+
+    def drag(self, explorable, x, y):
+        """The query, from the middle of the plane; 1 is the way to its edge."""
+        plane = explorable.locator("svg").bounding_box()
+        half, mouse = plane["width"] / 2, self.page.mouse
+        middle = plane["x"] + half, plane["y"] + plane["height"] / 2
+        mouse.move(*middle)
+        mouse.down()
+        mouse.move(middle[0] + x * half, middle[1] + y * plane["height"] / 2, steps=4)
+        mouse.up()
+        self.page.wait_for_timeout(500)
+
+    def cell(self, text):
+        """The cell with this text, chosen as if it had been clicked."""
+        cell = self.page.locator(".jp-CodeCell", has_text=text).first
+        self.bring(cell)
+        cell.locator(".cm-content").click()
+        return cell
+
+
+@contextlib.contextmanager
+def opened(browser, running, name="02_toy_queries_keys_values", view="lab/tree"):
+    """A chapter after *Run All*, with its explorables; in the end, nothing may have gone wrong."""
+    chapter = Opened(browser, running, name, view)
+    if view == "notebooks":
+        chapter.page.wait_for_timeout(2000)
+        chapter.wrong.clear()  # Notebook 7.6 has an error of its own when it starts
+    chapter.run_all(name)
+    explorables = chapter.page.locator(".mha")
+    explorables.first.wait_for(timeout=20_000, state="attached")
+    yield chapter, explorables
+    assert chapter.wrong == []
+    chapter.page.close()
 
 
 @pytest.fixture(scope="module")
@@ -225,114 +215,52 @@ def jupyterlab(tmp_path_factory):
         yield running
 
 
-def expected_count(name):
-    return sum("explore." in cell.source for cell in code_cells(read(name)))
-
-
-def screenshot(opened, name):
-    """For people to look at: ``build/screens/NAME.png``."""
-    folder = ROOT / "build" / "screens"
-    folder.mkdir(parents=True, exist_ok=True)
-    opened.page.screenshot(path=folder / f"{name}.png")
-
-
-def violations(page):
-    found = Axe().run(page, context=".mha").response["violations"]
-    return [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in found]
+def screenshot(chapter, name):
+    """For people to look at."""
+    chapter.page.screenshot(path=ROOT / "build" / "screens" / f"{name}.png")
 
 
 @pytest.mark.parametrize("name", WITH_EXPLORABLES)
 def test_a_chapter_in_jupyterlab(browser, jupyterlab, name):
     """In both themes: run, move, look for violations; then again without a kernel."""
-    opened = Opened(browser, jupyterlab, name)
-    opened.run_all(name)
-    explorables = opened.explorables()
-    explorables.first.wait_for(timeout=20_000, state="attached")
-    assert explorables.count() == expected_count(name)
-    for i in range(explorables.count()):
-        before, after = opened.move(explorables.nth(i))
+    with opened(browser, jupyterlab, name) as (chapter, explorables):
+        assert explorables.count() == sum("explore." in cell.source for cell in code_cells(read(name)))
+        for explorable in explorables.all():
+            before, after = chapter.move(explorable)
+            assert before != after
+        for _ in range(2):
+            chapter.bring(explorables.first)
+            screenshot(chapter, f"{name}-{chapter.theme()}")
+            found = Axe().run(chapter.page, context=".mha").response["violations"]
+            assert [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in found] == []
+            chapter.change_theme()
+        assert chapter.wrong == []
+        chapter.menu("Kernel", "Shut Down Kernel")
+        chapter.page.wait_for_timeout(1500)
+        before, after = chapter.move(explorables.first, way=-1)
         assert before != after
-    for _ in range(2):
-        opened.bring(explorables.first)
-        screenshot(opened, f"{name}-{opened.theme()}")
-        assert violations(opened.page) == []
-        opened.change_theme()
-    assert opened.wrong == []
-    # Without a kernel they go on.
-    opened.shut_down_kernel()
-    before, after = opened.move(explorables.first, way=-1)
-    assert before != after
-    opened.page.close()
-
-
-def test_what_the_learner_made_comes_back_to_python(browser, jupyterlab):
-    name = "02_toy_queries_keys_values"
-    opened = Opened(browser, jupyterlab, name)
-    opened.run_all(name)
-    explorable = opened.explorables().first
-    explorable.wait_for(timeout=20_000, state="attached")
-    opened.bring(explorable)
-    explorable.get_by_label("query, x").fill("2")
-    explorable.get_by_label("query, y").fill("-1")
-    opened.page.wait_for_timeout(500)
-    printing = opened.page.locator(".jp-CodeCell", has_text="getattr(by_hand, name)").first
-    opened.bring(printing)
-    printing.locator(".cm-content").click()
-    opened.page.keyboard.press("Control+Enter")
-    output = printing.locator(".jp-OutputArea-output").first
-    try:
-        output.filter(has_text=re.compile(r"\b2\.0*, +-1\.0*\]")).wait_for(timeout=20_000)
-    except TimeoutError:
-        raise AssertionError(f"not (2, -1) but {output.inner_text()}") from None
-    shown = [float(row.split()[-1]) for row in explorable.locator("tbody tr").all_inner_texts()]
-    text = output.inner_text().split("weights")[1].split("\n")[0]
-    said = [float(number) for number in text[text.index("[") + 1 : text.index("]")].split(",")]
-    assert said == pytest.approx(shown, abs=0.0015)
-    assert opened.wrong == []
-    opened.page.close()
+        chapter.wrong.clear()  # what the front end says of a kernel that is gone
 
 
 def test_an_exercise_asks_for_what_was_dragged(browser, jupyterlab):
-    name = "02_toy_queries_keys_values"
-    opened = Opened(browser, jupyterlab, name)
-    opened.run_all(name)
-    explorable = opened.explorables().first
-    explorable.wait_for(timeout=20_000, state="attached")
-    opened.bring(explorable)
-    plane = explorable.locator("svg").bounding_box()
-    reach = 1.25 * 18**0.5  # of the longest key
-    middle = plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2
-    opened.page.mouse.move(*middle)
-    opened.page.mouse.down()
-    opened.page.mouse.move(
-        middle[0] + 1.8 / reach * plane["width"] / 2, middle[1] + 4.2 / reach * plane["height"] / 2, steps=4
-    )
-    opened.page.mouse.up()
-    opened.page.wait_for_timeout(500)
-    answer = opened.page.locator(".jp-CodeCell", has_text="def query_by_hand").first
-    opened.bring(answer)
-    answer.locator(".cm-content").click()
-    opened.page.keyboard.press("Control+A")
-    opened.page.keyboard.insert_text("def query_by_hand(): return by_hand.query")
-    opened.page.keyboard.press("Shift+Enter")
-    checking = opened.page.locator(".jp-CodeCell", has_text="check(query_by_hand)").first
-    opened.page.keyboard.press("Control+Enter")
-    checking.get_by_text("query_by_hand: right, 1 point").wait_for(timeout=20_000)
-    screenshot(opened, "02-query-by-hand")
-    assert opened.wrong == []
-    opened.page.close()
+    with opened(browser, jupyterlab) as (chapter, explorables):
+        chapter.bring(explorables.first)
+        reach = 1.25 * 18**0.5  # of the longest key
+        chapter.drag(explorables.first, 1.8 / reach, 4.2 / reach)
+        chapter.cell("def query_by_hand")
+        chapter.page.keyboard.press("Control+A")
+        chapter.page.keyboard.insert_text("def query_by_hand(): return by_hand.query")
+        chapter.page.keyboard.press("Shift+Enter")
+        checking = chapter.page.locator(".jp-CodeCell", has_text="check(query_by_hand)").first
+        chapter.page.keyboard.press("Control+Enter")
+        checking.get_by_text("query_by_hand: right, 1 point").wait_for(timeout=20_000)
+        screenshot(chapter, "02-query-by-hand")
 
 
 def test_in_notebook_7(browser, tmp_path):
-    with server(tmp_path / "lab", "notebook") as running:
-        name = "02_toy_queries_keys_values"
-        opened = Opened(browser, running, name, view="notebooks")
-        opened.page.wait_for_timeout(2000)
-        opened.wrong.clear()  # Notebook 7.6 has an error of its own when it starts
-        opened.run_all(name)
-        explorable = opened.explorables().first
-        explorable.wait_for(timeout=20_000, state="attached")
-        before, after = opened.move(explorable)
+    with (
+        server(tmp_path / "lab", "notebook") as running,
+        opened(browser, running, view="notebooks") as (chapter, explorables),
+    ):
+        before, after = chapter.move(explorables.first)
         assert before != after
-        assert opened.wrong == []
-        opened.page.close()

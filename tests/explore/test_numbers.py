@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -24,9 +25,7 @@ def pages():
         yield {name: show(browser, make()) for name, make in examples.ALL.items()}
 
 
-def real(values):
-    """What came from the browser, unrounded."""
-    return torch.tensor(values, dtype=torch.float64)
+real = partial(torch.tensor, dtype=torch.float64)  # what came from the browser, unrounded
 
 
 def numbers(seed, *shape):
@@ -41,10 +40,9 @@ def test_a_query(pages, seed):
     problem = {"query": query.tolist(), "keys": keys.tolist(), "values": values.tolist(), "scale": scale}
     found = pages["query"].evaluate("(problem) => module.compute(problem)", problem)
     picture = explore.query(keys, values, query=query, scale=scale)
-    torch.testing.assert_close(real(found["weights"]), picture.weights, **CLOSE)
-    torch.testing.assert_close(real(found["output"]), picture.output, **CLOSE)
     scores = mha_lab.scaled_dot_product_scores(query[None], keys, scale=scale)[0]
-    torch.testing.assert_close(real(found["scores"]), scores, **CLOSE)
+    expected = {"scores": scores, "weights": picture.weights, "output": picture.output}
+    torch.testing.assert_close({name: real(found[name]) for name in expected}, expected, **CLOSE)
 
 
 AIM = "([keys, chosen, scale]) => module.aim(keys, chosen, scale, 1e9)"
@@ -69,25 +67,24 @@ def test_the_presets_do_what_they_say(pages, seed, scale):
             torch.testing.assert_close(weights[chosen], weights[chosen].flip(0), **CLOSE)
 
 
-@pytest.mark.parametrize(
-    ("keys", "chosen", "weights"),
-    [
-        ([[2, 0], [-2, 0], [0, -1]], [0, 1], [0.5, 0.5, 0]),  # opposite keys
-        ([[1, 1], [1, 1], [0, 2]], [0, 1], [0.5, 0.5, 0]),  # equal keys
-        ([[1, 1], [1, 1], [0, 2]], [0], None),
-        ([[1, 1], [1, 1], [0, 2]], [0, 2], None),
-        ([[3, 0], [0, 3], [1, 1]], [0, 1], [0.5, 0.5, 0]),
-        ([[3, 0], [0, 3], [-3, -3], [0, 0.5]], [3], None),  # among the others
-        ([[4, 0], [0, 4], [2, 2]], [0, 1], None),  # a third one on the line between them
-    ],
-)
-def test_the_presets_where_keys_are_equal_opposite_or_in_line(pages, keys, chosen, weights):
+CASES = [
+    ([[2, 0], [-2, 0], [0, -1]], [0, 1], True),  # opposite keys
+    ([[1, 1], [1, 1], [0, 2]], [0, 1], True),  # equal keys
+    ([[1, 1], [1, 1], [0, 2]], [0], False),
+    ([[1, 1], [1, 1], [0, 2]], [0, 2], False),
+    ([[3, 0], [0, 3], [1, 1]], [0, 1], True),
+    ([[3, 0], [0, 3], [-3, -3], [0, 0.5]], [3], False),  # among the others
+    ([[4, 0], [0, 4], [2, 2]], [0, 1], False),  # a third one on the line between them
+]
+
+
+@pytest.mark.parametrize(("keys", "chosen", "possible"), CASES)
+def test_the_presets_where_keys_are_equal_opposite_or_in_line(pages, keys, chosen, possible):
     found = pages["query"].evaluate(AIM, [keys, chosen, 1.0])
-    if weights is None:
-        assert found is None
-    else:
-        got = torch.softmax(real(keys) @ real(found), 0)
-        torch.testing.assert_close(got, real(weights), atol=0.005, rtol=0)
+    assert (found is not None) == possible
+    if possible:
+        weights = torch.softmax(real(keys) @ real(found), 0)
+        torch.testing.assert_close(weights, real([0.5, 0.5, 0]), atol=0.005, rtol=0)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -110,27 +107,20 @@ def test_the_masks_behind_the_buttons(pages, n_q, n_k):
         return torch.tensor(pages["mask"].evaluate(call, [name, n_q, n_k]))
 
     causal, padding = mha_lab.causal_mask(n_q, n_k), mha_lab.padding_mask([3], n_k)[0, 0].expand(n_q, n_k)
-    assert preset("all").all()
-    assert torch.equal(preset("causal"), causal)
-    assert torch.equal(preset("padding"), padding)
-    assert torch.equal(preset("both"), causal & padding)
     far = (torch.arange(n_k) - torch.arange(n_q)[:, None] - (n_k - n_q)).abs()
-    assert torch.equal(preset("window"), far < 2)
+    assert preset("all").all()
+    masks = {"causal": causal, "padding": padding, "both": causal & padding, "window": far < 2}
+    for name, mask in masks.items():
+        assert torch.equal(preset(name), mask), name
 
 
 def test_the_code_is_the_same_mask_in_three_conventions(pages):
-    mask = mha_lab.causal_mask(3) & torch.tensor([True, False, True])
-    convert = {
-        "boolean": lambda m: m,
-        "blocked": mha_lab.mask_from_blocked,
-        "additive": mha_lab.mask_from_additive,
-    }
-    for convention, back in convert.items():
-        call = "([mask, convention]) => module.code(mask, convention)"
-        code = pages["mask"].evaluate(call, [mask.tolist(), convention])
+    mask = mha_lab.causal_mask(3, 4) & torch.tensor([True, False, True, True])
+    back = {"blocked": mha_lab.mask_from_blocked, "additive": mha_lab.mask_from_additive}
+    for convention in ("boolean", *back):
         space = {"torch": torch}
-        exec(code, space)
-        assert torch.equal(back(space["mask"]), mask)
+        exec(pages["mask"].evaluate("(asked) => module.code(...asked)", [mask.tolist(), convention]), space)
+        assert torch.equal(back.get(convention, torch.clone)(space["mask"]), mask), convention
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -138,11 +128,9 @@ def test_heads(pages, seed):
     shape = (2 + seed, 3, 5)
     weights = numbers(seed, *shape).softmax(-1).float()
     picture = explore.heads(weights, list("abc"), list("vwxyz"))
-    picture.row, picture.picked, picture.averaged = seed % 3, [0, 1 + seed % 2], bool(seed % 2)
-    problem = {
-        "weights": weights.flatten().tolist(), "shape": list(shape), "row": picture.row,
-        "picked": picture.picked, "averaged": picture.averaged,
-    }  # fmt: skip
+    chosen = {"row": seed % 3, "picked": [0, 1 + seed % 2], "averaged": bool(seed % 2)}
+    picture.row, picture.picked, picture.averaged = chosen.values()
+    problem = {"weights": weights.flatten().tolist(), "shape": list(shape)} | chosen
     found = pages["heads"].evaluate("(problem) => module.compute(problem)", problem)
     torch.testing.assert_close(real(found), picture.weights.double(), **CLOSE)
 
@@ -151,16 +139,11 @@ def test_heads(pages, seed):
 def test_places_of_a_split(pages, n, num_heads, d_k):
     sizes = {"n": n, "num_heads": num_heads, "d_k": d_k}
     x = torch.arange(n * num_heads * d_k).view(n, -1)
-    results = {
-        "memory": x[None],
-        "view": x.view(n, num_heads, d_k),
-        "transpose": split_heads(x, num_heads),
-        "merge": x[None],
-        "bare": x.view(num_heads, n, d_k),
-    }
+    results = {"memory": x[None], "merge": x[None], "view": x.view(n, num_heads, d_k)}
+    results |= {"transpose": split_heads(x, num_heads), "bare": x.view(num_heads, n, d_k)}
     for step, result in results.items():
-        places = pages["split"].evaluate("([step, sizes]) => module.place(step, sizes)", [step, sizes])
+        places = pages["split"].evaluate("(asked) => module.place(...asked)", [step, sizes])
         assert [result[tuple(place)].item() for place in places] == x.flatten().tolist(), step
-        said = pages["split"].evaluate("([step, sizes]) => module.explain(step, sizes)", [step, sizes])
-        wanted = tuple(x.shape) if step in ("memory", "merge") else tuple(result.shape)
-        assert json.dumps(list(wanted))[1:-1] in said
+        said = pages["split"].evaluate("(asked) => module.explain(...asked)", [step, sizes])
+        shape = x.shape if step in ("memory", "merge") else result.shape
+        assert json.dumps(list(shape))[1:-1] in said

@@ -15,19 +15,16 @@ from tools.notebooks import clean
 
 
 def exported(notebook):
-    """The notebook as a page without any script of our own."""
     return HTMLExporter(template_name="basic").from_notebook_node(notebook)[0]
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if "explore." in nbformat.writes(read(n))])
 def test_a_chapter_as_a_page_has_a_described_picture_for_each_explorable(name):
-    page = exported(read(name))
-    outputs = [o for cell in code_cells(read(name)) for o in cell.outputs]
-    texts = [o.data["text/plain"] for o in outputs if "<explore." in o.get("data", {}).get("text/plain", "")]
-    assert texts
-    for text in texts:
-        described = re.fullmatch(r"<explore\.\w+: (.+)>", text, re.DOTALL)[1]
-        assert f'alt="{described}"' in html.unescape(page)
+    page = html.unescape(exported(read(name)))
+    texts = [o.get("data", {}).get("text/plain", "") for c in code_cells(read(name)) for o in c.outputs]
+    descriptions = [re.fullmatch(r"<explore\.\w+: (.+)>", t, re.DOTALL)[1] for t in texts if "<explore." in t]
+    assert descriptions
+    assert all(f'alt="{description}"' in page for description in descriptions)
 
 
 @pytest.mark.parametrize("name", ["query", "heads", "mask"])

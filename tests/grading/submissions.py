@@ -21,15 +21,19 @@ def marked(notebook, grade_id):
     return next(c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == grade_id)
 
 
+def function(name, body):
+    """A cell that defines the exercise's function in another way."""
+    arguments = ", ".join(inspect.signature(find(name).answer).parameters)
+    return f"def {name}({arguments}):\n    {body}"
+
+
 def right(notebook):
     """Every exercise solved, with a helper in a cell of the learner's own."""
     for name in EXERCISES:
         marked(notebook, name).source = inspect.getsource(find(name).answer)
     helper = new_code_cell("def in_pieces(x, h):\n    return x.unflatten(-1, (h, -1)).transpose(1, 2)")
     notebook.cells.insert(2, helper)
-    marked(
-        notebook, "split_heads"
-    ).source = "def split_heads(x, num_heads):\n    return in_pieces(x, num_heads)"
+    marked(notebook, "split_heads").source = function("split_heads", "return in_pieces(x, num_heads)")
 
 
 def from_colab(notebook):
@@ -52,19 +56,16 @@ def wrong(notebook):
         "fix_split": "return split_heads(x, num_heads)",
     }
     for name in EXERCISES:
-        source = answers.get(name, "return None")
-        arguments = ", ".join(inspect.signature(find(name).answer).parameters)
-        marked(notebook, name).source = f"def {name}({arguments}):\n    {source}"
+        marked(notebook, name).source = function(name, answers.get(name, "return None"))
 
 
 def edits_points(notebook):
     """Asks for more, marks a stub as a check, and copies a check."""
     for name in EXERCISES:
         marked(notebook, f"check-{name}").metadata.nbgrader.points = 1000
-    check = marked(notebook, "check-split_heads")
     marked(notebook, "split_heads").metadata.nbgrader.update(grade=True, solution=False, points=50)
     marked(notebook, "split_heads").source = "50.0"
-    notebook.cells.append(copy.deepcopy(check))
+    notebook.cells.append(copy.deepcopy(marked(notebook, "check-split_heads")))
     notebook.cells[-1].id = "another"
 
 
@@ -81,9 +82,8 @@ def rewrites_checks(notebook):
 
 def swaps_check(notebook):
     """Replaces `check` and what is behind it, and says in the worker's name that all is right."""
-    lines = "\n".join(
-        json.dumps({"step": step, "messages": [{"kind": "returned"}] * 9}) for step in range(40)
-    )
+    forged = [{"step": step, "messages": [{"kind": "returned"}] * 9} for step in range(40)]
+    lines = "\n".join(map(json.dumps, forged))
     source = f"""
 import os, sys
 import mha_lab.check, mha_lab.check.runner, mha_lab.check.diagnosis
@@ -105,12 +105,9 @@ for fd in range(3, 40):
 def imports_solutions(notebook):
     """Every finished function that there is, under the name of the exercise."""
     for name in EXERCISES:
-        finished = "mha_lab" if name in ("split_heads", "merge_heads") else f"mha_lab.exercises.{name}"
-        arguments = ", ".join(inspect.signature(find(name).answer).parameters)
-        marked(notebook, name).source = (
-            f"def {name}({arguments}):\n    from {finished} import {name} as finished\n"
-            f"    return finished({arguments})"
-        )
+        module = "mha_lab" if name in ("split_heads", "merge_heads") else f"mha_lab.exercises.{name}"
+        body = f"given = [*locals().values()]\n    from {module} import {name} as finished"
+        marked(notebook, name).source = function(name, body + "\n    return finished(*given)")
 
 
 def forges_tensors(notebook):
@@ -128,14 +125,9 @@ def {name}(*arguments): return torch.zeros(1).as_subclass(Yes)
 """
     for name in EXERCISES:
         marked(notebook, name).source = source.replace("{name}", name)
-    notebook.cells.append(
-        new_markdown_cell(
-            "<script>alert(1)</script> <img src=x onerror=alert(2)> ```` [x](javascript:alert(4))"
-        )
-    )
-    notebook.cells.append(
-        new_code_cell("from IPython.display import HTML\nHTML('<script>alert(3)</script>')")
-    )
+    markup = "<script>alert(1)</script> <img src=x onerror=alert(2)> ```` [x](javascript:alert(4))"
+    html = "from IPython.display import HTML\nHTML('<script>alert(3)</script>')"
+    notebook.cells += [new_markdown_cell(markup), new_code_cell(html)]
 
 
 def kills(notebook):
@@ -150,15 +142,9 @@ def kills(notebook):
 def never_returns(notebook):
     """A function and a cell that loop, and keep every exception to themselves."""
     right(notebook)
-    loop = """
-while True:
-    try:
-        [0 for _ in range(10**9)]
-    except BaseException:
-        pass
-"""
-    marked(notebook, "merge_heads").source = "def merge_heads(x):" + loop.replace("\n", "\n    ")
-    marked(notebook, "fix_split").source += loop
+    lines = "while True:", "    try:", "        [0 for _ in range(10**9)]", "    except BaseException: pass"
+    marked(notebook, "merge_heads").source = function("merge_heads", "\n    ".join(lines))
+    marked(notebook, "fix_split").source += "\n".join(["", *lines])
 
 
 def reaches_out(gradebook, source, mark, port, pid):
@@ -216,8 +202,8 @@ def rearranges(notebook):
     check.source = merged.source + "\n" + check.source
     text = marked(notebook, "predict_place")
     cells[cells.index(text)] = new_markdown_cell(text.source, metadata=text.metadata)
-    cells.append(new_code_cell("def split_heads(x, num_heads):\n    return x  # an experiment"))
-    cells.append(new_code_cell("def split_heads(x, num_heads):\n    raise NotImplementedError"))
+    for body in ("return x  # an experiment", "raise NotImplementedError"):
+        cells.append(new_code_cell(function("split_heads", body)))
 
 
 def out_of_order(notebook):
@@ -225,20 +211,14 @@ def out_of_order(notebook):
     right(notebook)
     cells = notebook.cells
     # Above what it needs, and the stub is still there; what it needs comes last.
-    early = new_code_cell(
-        "def per_head_weights(query, key, num_heads):\n    return late(query, key, num_heads)"
-    )
-    cells.insert(0, early)
-    stub = "def per_head_weights(query, key, num_heads):\n    raise NotImplementedError"
+    cells.insert(0, new_code_cell(function("per_head_weights", "return late(query, key, num_heads)")))
     solution = marked(notebook, "per_head_weights").source.replace("def per_head_weights", "def late")
-    marked(notebook, "per_head_weights").source = stub
+    marked(notebook, "per_head_weights").source = function("per_head_weights", "raise NotImplementedError")
     cells.append(new_code_cell(f"import torch\nfrom mha_lab import *\n{solution}"))
     # As a text: with its mark and no `def`, and without its mark.
     place = inspect.getsource(find("predict_place").answer).replace("def predict_place", "def my_place")
-    text = marked(notebook, "predict_place")
-    cells[cells.index(text)] = new_markdown_cell(
-        "predict_place = lambda *a: my_place(*a)", metadata=text.metadata
-    )
+    text, lines = marked(notebook, "predict_place"), "predict_place = lambda *a: my_place(*a)"
+    cells[cells.index(text)] = new_markdown_cell(lines, metadata=text.metadata)
     cells.insert(0, new_code_cell(place))
     text = marked(notebook, "fix_split")
     cells[cells.index(text)] = new_markdown_cell(text.source)
@@ -248,9 +228,8 @@ def out_of_order(notebook):
 def smuggles(notebook):
     """All right; and whatever may act where the notebook goes: metadata, secrets, odd characters, mass."""
     right(notebook)
-    notebook.metadata["widgets"] = {
-        "application/vnd.jupyter.widget-state+json": {"state": {"x": {"model_module": "anywidget"}}}
-    }
+    state = {"state": {"x": {"model_module": "anywidget"}}}
+    notebook.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": state}
     notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "X-lexer"}
     for cell in notebook.cells:
         cell.metadata["widgets"] = "anywidget"
@@ -270,8 +249,8 @@ print("x" * 3_000_000)
 
 def odd_files(notebook, course, submitted):
     """Folders that hold no notebook to grade; each has a reason."""
-    for name in ("unreadable", "linked", "hard-linked", "pipe", "huge", "misnamed", "[s123] Ada", ".dot",
-                 "two\nlines", "=HYPERLINK(1)"):  # fmt: skip
+    misnamed = "[s123] Ada", ".dot", "two\nlines", "=HYPERLINK(1)"
+    for name in ("unreadable", "linked", "hard-linked", "pipe", "huge", "misnamed", *misnamed):
         submitted(name).parent.mkdir(parents=True)
     unreadable(submitted("unreadable"))
     submitted("linked").symlink_to(course / "source" / CHAPTER / f"{CHAPTER}.ipynb")
@@ -281,18 +260,17 @@ def odd_files(notebook, course, submitted):
     submitted("linked-folder").parents[1].mkdir()
     submitted("linked-folder").parent.symlink_to(submitted("zed").parent)
     os.mkfifo(submitted("pipe"))
-    with submitted("huge").open("wb") as file:
-        file.truncate(30 * 2**20)
-    submitted("flat").parents[2].joinpath("flat.ipynb").write_text("{}")
-    submitted("flat").parents[2].joinpath("anna.zip").write_text("PK")
-    (submitted("bob").parents[1] / "chapter3").mkdir()
+    submitted("huge").touch()
+    os.truncate(submitted("huge"), 30 * 2**20)
+    (course / "submitted" / "flat.ipynb").write_text("{}")
+    (course / "submitted" / "anna.zip").write_text("PK")
+    (course / "submitted" / "bob" / "chapter3").mkdir()
     (submitted("misnamed").parent / "notes.txt").write_text("nothing")
-    for name in ("[s123] Ada", ".dot", "two\nlines", "=HYPERLINK(1)"):
+    for name in misnamed:
         write(notebook, right, submitted(name))
 
 
 def unreadable(path):
-    """No notebook at all."""
     path.write_text("{" * 100_000, encoding="utf-8")
 
 

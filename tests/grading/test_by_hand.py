@@ -15,23 +15,21 @@ NAME = "own"
 
 
 def cell(new, source, name, **marks):
-    """A cell with nbgrader's metadata."""
     plain = {"schema_version": 3, "grade": False, "solution": False, "locked": False, "task": False}
     return new(source, metadata={"nbgrader": plain | {"grade_id": name} | marks})
 
 
 def assignment():
     """One exercise of a chapter, a text to write (3 points), and a task with a cell of its own (2 points)."""
-    return new_notebook(
-        cells=[
-            cell(new_code_cell, "def split_heads(x, num_heads): ...", "split_heads", solution=True),
-            cell(new_code_cell, "", "check-split_heads", grade=True, locked=True, points=1),
-            cell(new_markdown_cell, "Write here.", "essay", grade=True, solution=True, points=3),
-            cell(new_markdown_cell, "Draw a heatmap below.", "draw", task=True, locked=True, points=2),
-            new_code_cell("# your heatmap"),
-        ],
-        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-    )
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    cells = [
+        cell(new_code_cell, "def split_heads(x, num_heads): ...", "split_heads", solution=True),
+        cell(new_code_cell, "", "check-split_heads", grade=True, locked=True, points=1),
+        cell(new_markdown_cell, "Write here.", "essay", grade=True, solution=True, points=3),
+        cell(new_markdown_cell, "Draw a heatmap below.", "draw", task=True, locked=True, points=2),
+        new_code_cell("# your heatmap"),
+    ]
+    return new_notebook(cells=cells, metadata={"kernelspec": kernel})
 
 
 def test_points_by_hand_stay(tmp_path, monkeypatch):
@@ -56,9 +54,8 @@ def test_points_by_hand_stay(tmp_path, monkeypatch):
             notebook = gradebook.find_submission_notebook(NAME, NAME, "ada")
             return {grade.name: (grade.score, grade.needs_manual_grade) for grade in notebook.grades}
 
-    assert submit("def split_heads(x, num_heads):\n    return x", "Heads are slices.") == {
-        "check-split_heads": (0, False), "essay": (0, True), "draw": (0, True),
-    }  # fmt: skip
+    first = submit("def split_heads(x, num_heads):\n    return x", "Heads are slices.")
+    assert first == {"check-split_heads": (0, False), "essay": (0, True), "draw": (0, True)}
     graded = nbformat.read(tmp_path / "autograded" / "ada" / NAME / f"{NAME}.ipynb", as_version=4)
     texts = [cell.source for cell in graded.cells]
     assert any("Heads are slices." in text for text in texts)
@@ -70,7 +67,6 @@ def test_points_by_hand_stay(tmp_path, monkeypatch):
             grade.manual_score, grade.needs_manual_grade = points, False
         gradebook.db.commit()
     again = submit(solved("split_heads"), "Heads are slices of the columns.")
-    assert {name: points for name, (points, _) in again.items()} == {
-        "check-split_heads": 1, "essay": 3, "draw": 2,
-    }  # fmt: skip
+    earned = {name: points for name, (points, _) in again.items()}
+    assert earned == {"check-split_heads": 1, "essay": 3, "draw": 2}
     assert (tmp_path / "grades.csv").read_text().splitlines()[1].endswith("6.0,0.0,6.0,6.0")

@@ -19,28 +19,20 @@ pytestmark = [pytest.mark.grading, pytest.mark.unchecked]  # wrong answers pass 
 
 def graded(cells):
     """``{exercise: points}`` and reports, of a notebook with these cells and all checks."""
-    checks = [
-        new_code_cell(
-            f"check({name})",
-            metadata={"nbgrader": {"grade": True, "grade_id": f"check-{name}", "points": find(name).points}},
-        )
-        for name in names()
-    ]
-    notebook = new_notebook(cells=[*map(new_code_cell, cells), *checks])
+    checks = {}
+    for name in names():
+        marks = {"grade": True, "grade_id": f"check-{name}", "points": find(name).points}
+        checks[name] = new_code_cell(f"check({name})", metadata={"nbgrader": marks})
+    notebook = new_notebook(cells=[*map(new_code_cell, cells), *checks.values()])
     GradeApart(isolation="none").preprocess(notebook, ResourcesDict())
-    return {
-        name: (float(check.outputs[-1].data["text/plain"]), check.outputs[0].data["text/plain"])
-        for name, check in zip(names(), checks, strict=True)
-    }
+    said = {name: [output.data["text/plain"] for output in cell.outputs] for name, cell in checks.items()}
+    return {name: (float(texts[-1]), texts[0]) for name, texts in said.items()}
 
 
 def solved(name):
     """A cell with the solution, among what its module knows."""
-    module = f"mha_lab.exercises.{name}"
-    known = (
-        f"import {module} as _m\nglobals().update({{k: v for k, v in vars(_m).items() if k != {name!r}}})\n"
-    )
-    return known + inspect.getsource(find(name).answer)
+    known = f"globals().update({{k: v for k, v in vars(_m).items() if k != {name!r}}})"
+    return f"import mha_lab.exercises.{name} as _m\n{known}\n{inspect.getsource(find(name).answer)}"
 
 
 def test_every_solution_earns_its_points():
@@ -49,28 +41,25 @@ def test_every_solution_earns_its_points():
     assert {name: points for name, (points, _) in earned.items()} == {n: find(n).points for n in names()}
 
 
-def test_the_best_definition_counts():
-    """Whatever stands before and after it; more than 30 of one name are not tried."""
-    right, wrong = solved("split_heads"), "def split_heads(x, num_heads):\n    return x"
-    stub = "def split_heads(x, num_heads):\n    raise NotImplementedError"
-    finished = "from mha_lab import split_heads"
-    for cells in (
-        [stub, right, wrong, stub, finished],
-        [finished, wrong, stub, right],
-        [right + "\n" + wrong, right],
-    ):
-        points, report = graded(cells)["split_heads"]
-        assert (points, "right" in report) == (1, True)
-    for cells in (
-        [wrong + f"  # {i}" for i in range(30)] + [right],
-        [stub, wrong, stub],
-        [stub],
-        [finished],
-        [],
-    ):
-        assert graded(cells)["split_heads"][0] == 0
-    assert "there is no function split_heads" in graded([])["split_heads"][1]
-    assert "not attempted" in graded([stub])["split_heads"][1]
+WRONG = "def split_heads(x, num_heads):\n    return x"
+STUB = "def split_heads(x, num_heads):\n    raise NotImplementedError"
+RIGHT, FINISHED = solved("split_heads"), "from mha_lab import split_heads"
+BEST = [
+    ([STUB, RIGHT, WRONG, STUB, FINISHED], 1, "right"),
+    ([FINISHED, WRONG, STUB, RIGHT], 1, "right"),
+    ([f"{RIGHT}\n{WRONG}", RIGHT], 1, "right"),
+    ([*(f"{WRONG}  # {i}" for i in range(30)), RIGHT], 0, ""),  # more than 30 of one name are not tried
+    ([STUB, WRONG, STUB], 0, ""),
+    ([STUB], 0, "not attempted"),
+    ([FINISHED], 0, ""),
+    ([], 0, "there is no function split_heads"),
+]
+
+
+@pytest.mark.parametrize(("cells", "points", "words"), BEST, ids=range(len(BEST)))
+def test_the_best_definition_counts_whatever_stands_before_and_after_it(cells, points, words):
+    earned, report = graded(cells)["split_heads"]
+    assert (earned, words in report) == (points, True)
 
 
 PIECES = """
@@ -84,10 +73,8 @@ def per_head_weights(query, key, num_heads):
 def test_a_function_that_stands_above_what_it_needs_counts(before):
     """The name may be missing, no function, or another function until then."""
     helper = "def pieces(x, num_heads):\n    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)"
-    start = f"import torch\n{before}"
-    assert graded([start, PIECES, helper])["per_head_weights"][0] == 2
-    assert graded([start, helper, PIECES])["per_head_weights"][0] == 2
-    assert graded([start, PIECES])["per_head_weights"][0] == 0
+    for cells, points in (([PIECES, helper], 2), ([helper, PIECES], 2), ([PIECES], 0)):
+        assert graded([f"import torch\n{before}", *cells])["per_head_weights"][0] == points
 
 
 def test_a_stub_that_is_called_is_named():
@@ -96,47 +83,41 @@ def test_a_stub_that_is_called_is_named():
 
 
 def test_magics_do_not_stop_a_cell():
-    cell = "%matplotlib inline\n%config InlineBackend.figure_format = 'svg'\n" + solved("split_heads")
+    cell = f"%matplotlib inline\n%config InlineBackend.figure_format = 'svg'\n{RIGHT}"
     assert graded([cell])["split_heads"][0] == 1
 
 
 def test_a_submissions_own_check_reports_nothing():
     """It would stand in the page beside the verdict, and contradict it."""
-    cell = new_code_cell(
-        f"from mha_lab.check import check\n{solved('split_heads')}\nprint(check(split_heads))"
-    )
+    cell = new_code_cell(f"from mha_lab.check import check\n{RIGHT}\nprint(check(split_heads))")
     GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), ResourcesDict())
     assert cell.outputs[0].text == "The report on split_heads is at its graded check.\n0.0\n"
 
 
 ODD = [
-    "return 10**400",
-    "return torch.empty(5_000_000, 0)",
-    "return torch.empty(300_000_000, 0)",
-    "return numpy.empty((10**15, 0))",
-    "return torch.zeros(3, dtype=torch.complex64)",
-    "return [[]] * 10**6",
-    "return numpy.zeros(3, dtype='S8')",
-    "return numpy.longdouble(1)",
+    "return 10**400", "return torch.empty(5_000_000, 0)", "return torch.empty(300_000_000, 0)",
+    "return numpy.empty((10**15, 0))", "return torch.zeros(3, dtype=torch.complex64)",
+    "return [[]] * 10**6", "return numpy.zeros(3, dtype='S8')", "return numpy.longdouble(1)",
     "raise ValueError(\"masked_fill'mask'\" * 10**6)",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", ODD)
 def test_an_odd_result_costs_its_exercise_and_no_other(line):
     arguments = "token, column, n, num_heads, d_k"
     odd = f"import numpy, torch\ndef predict_place({arguments}):\n    {line}"
-    earned = graded([odd, solved("split_heads")])
+    earned = graded([odd, RIGHT])
     assert (earned["predict_place"][0], earned["split_heads"][0]) == (0, 1)
     assert len(earned["predict_place"][1]) < 5000
 
 
+TENSOR = {"tensor": "x", "shape": [1], "data": "AAAAAAAAAAA="}
 FORGED = [
     {"kind": "raised", "value": {"text": 5}},
     {"kind": "returned", "value": {"text": "words"}},
     {"kind": "raised", "value": {"number": "1"}},
-    {"kind": "returned", "value": {"tensor": "x", "numpy": "f4,f4", "shape": [1], "data": "AAAAAAAAAAA="}},
-    {"kind": "returned", "value": {"tensor": "x", "numpy": "S8", "shape": [1], "data": "AAAAAAAAAAA="}},
+    {"kind": "returned", "value": TENSOR | {"numpy": "f4,f4"}},
+    {"kind": "returned", "value": TENSOR | {"numpy": "S8"}},
     {"kind": "returned", "value": {"tensor": "x", "numpy": "f4", "shape": [2**60, 0], "data": ""}},
     {"kind": "returned", "value": {"other": "x" * 10**6}},
     {"kind": "returned", "value": {"sequence": [{"number": "1"}] * 10**5}},
@@ -145,6 +126,13 @@ FORGED = [
     7,
     None,
 ]
+# Names in place of a regular expression that would never end.
+NAMES_READ = [["(a+)+$", "shape (1, 2, 3)"], ["x", "shape (2, 3)"]]
+PART = "a" * 199 + "!"
+WHERE = {"function": "f", "line": 1, "text": PART, "part": PART, "near": "", "names": NAMES_READ}
+WORDS = "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0"
+RAISED = {"kind": "raised", "value": {"text": f"RuntimeError\n{WORDS}"}}
+FORGED.append(RAISED | {"where": WHERE, "reads": NAMES_READ})
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=range(len(FORGED)))
@@ -155,46 +143,32 @@ def test_what_a_submission_writes_in_the_workers_place_is_no_result(forged):
     report, earned = check.judge()
     assert earned == 0
     assert len(str(report)) < 5000
-
-
-def test_what_a_submission_writes_about_its_code_is_looked_at_in_no_time():
-    """Names in place of a regular expression that would never end."""
-    where = {"function": "f", "line": 1, "text": "a" * 199 + "!", "part": "a" * 199 + "!", "near": ""}
-    names = [["(a+)+$", "shape (1, 2, 3)"], ["x", "shape (2, 3)"]]
-    words = "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0"
-    said = {"kind": "raised", "value": {"text": f"RuntimeError\n{words}"}, "inputs": {"sequence": []}}
-    said |= {"where": where | {"names": names}, "reads": names, "code": ""}
-    check = Check(new_code_cell(), find("predict_place"))
-    check.tried[0] = [said] * len(check.problems)
-    report, earned = check.judge()
-    assert earned == 0
     assert "(a+)+$" not in str(report)
 
 
 def test_a_line_that_would_swell_is_not_read():
     """30 MB of JSON would take 4 GB."""
+
+    def pour():
+        with contextlib.suppress(BrokenPipeError):
+            pipe.write(b'{"step": 0}\n{"outputs": [')
+            for _ in range(30):
+                pipe.write(b"{}," * 2**18)
+                pipe.flush()
+
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as pipe, contextlib.suppress(BrokenPipeError):
-        thread = threading.Thread(target=pour, args=(pipe,))
+        thread = threading.Thread(target=pour)
         thread.start()
         assert list(_lines(reading, time.monotonic() + 60, 60)) == [{"step": 0}]
         os.close(reading)
         thread.join()
 
 
-def pour(pipe):
-    """A word, and then one endless line."""
-    with contextlib.suppress(BrokenPipeError):
-        pipe.write(b'{"step": 0}\n{"outputs": [')
-        for _ in range(30):
-            pipe.write(b"{}," * 2**18)
-            pipe.flush()
-
-
 def test_much_output_takes_no_room_from_results():
     show = "display({'image/png': 'A' * 1_900_000}, raw=True)"
     loud = f"from IPython.display import display\nfor _ in range(20):\n    {show}"
-    earned = graded([solved("split_heads"), loud, solved("merge_heads")])
+    earned = graded([RIGHT, loud, solved("merge_heads")])
     assert (earned["split_heads"][0], earned["merge_heads"][0]) == (1, find("merge_heads").points)
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,17 +22,27 @@ from tests.grading.test_round import needs_walls
 from tests.notebooks.chapters import ROOT
 
 pytestmark = pytest.mark.grading
+# Of system calls.
+NUMBERS = {
+    "x86_64": {"keyctl": 250, "add_key": 248, "clone": 56},
+    "aarch64": {"keyctl": 219, "add_key": 217, "clone": 220},
+}[platform.machine()]
 
 
-def run(kind, source):
-    """What one cell prints inside the walls."""
-    request = {"steps": [{"run": source, "skip": []}], "exercises": {}, "seconds": 20}
+def said(kind, source, exercises):
+    """What the worker says of one cell, line by line."""
+    request = {"steps": [{"run": source, "skip": []}], "exercises": exercises, "seconds": 20}
     with sandbox.Worker(kind) as worker:
-        said, _ = worker.process.communicate(json.dumps(request).encode(), timeout=100)
-    lines = [json.loads(line) for line in said.splitlines()]
-    assert lines[0] == {"step": 0}
-    assert lines[-1] == {"end": sandbox.fingerprint()}
-    return lines[1]["outputs"]
+        lines, _ = worker.process.communicate(json.dumps(request).encode(), timeout=100)
+    first, *lines, last = [json.loads(line) for line in lines.splitlines()]
+    assert (first, last) == ({"step": 0}, {"end": sandbox.fingerprint()})
+    return lines
+
+
+def inside(source):
+    """What one cell prints inside bubblewrap."""
+    (output,) = said("bubblewrap", source, {})[0]["outputs"]
+    return output["stream"]
 
 
 def test_only_known_kinds():
@@ -40,7 +51,7 @@ def test_only_known_kinds():
 
 
 @needs_walls
-def test_inside_bubblewrap():
+def test_inside_bubblewrap(monkeypatch):
     """An unprivileged user, alone with this Python, with nowhere to write but /tmp, and no way out."""
     source = """
 import os, pathlib, socket
@@ -59,14 +70,9 @@ print([
     os.path.exists("/proc"), os.path.exists("/sys"),
 ])
 """
-    os.environ["SECRET"] = "teacher's"
-    try:
-        (output,) = run("bubblewrap", source)
-    finally:
-        del os.environ["SECRET"]
-    assert eval(output["stream"]) == [
-        65534, 65534, True, "/tmp", "OSError", 1, "OSError", "OSError", "gaierror", False, False,
-    ]  # fmt: skip
+    monkeypatch.setenv("SECRET", "teacher's")
+    user, tried = [65534, 65534, True, "/tmp"], ["OSError", 1, "OSError", "OSError", "gaierror"]
+    assert eval(inside(source)) == [*user, *tried, False, False]
     assert not Path("/tmp/here").exists()
 
 
@@ -76,13 +82,12 @@ def test_no_path_of_the_host_is_told():
 import os, sys, mha_lab
 print([os.listdir("/"), os.listdir("/package"), sys.executable, sys.path, mha_lab.__file__, sys.argv])
 """
-    (output,) = run("bubblewrap", source)
-    assert str(ROOT) not in output["stream"]
-    assert str(Path(sys.prefix)) not in output["stream"]
-    found, package, *_ = eval(output["stream"])
-    assert set(found) <= {
-        "bin", "dev", "etc", "lib", "lib32", "lib64", "package", "packages", "python", "tmp", "usr",
-    }  # fmt: skip
+    printed = inside(source)
+    assert str(ROOT) not in printed
+    assert str(Path(sys.prefix)) not in printed
+    found, package, *_ = eval(printed)
+    system = {"bin", "dev", "etc", "lib", "lib32", "lib64", "tmp", "usr"}
+    assert set(found) <= system | {"package", "packages", "python"}
     assert package == ["mha_lab"]
 
 
@@ -99,17 +104,15 @@ for folder in ("/", "/dev", "/dev/shm", "/etc", "/package", "/packages", "/pytho
     except OSError as error:
         print(folder, error.errno)
 """
-    (output,) = run("bubblewrap", source)
-    said = dict(line.split() for line in output["stream"].splitlines())
-    assert said.pop("/tmp") == str(errno.ENOSPC)
-    assert set(said.values()) <= {str(errno.EROFS), str(errno.ENOENT)}
+    found = dict(line.split() for line in inside(source).splitlines())
+    assert found.pop("/tmp") == str(errno.ENOSPC)
+    assert set(found.values()) <= {str(errno.EROFS), str(errno.ENOENT)}
 
 
 @needs_walls
 def test_no_more_rights_inside():
     """No user namespace in which one would be root, and so no mount; no key of the teacher's."""
-    libc = ctypes.CDLL(None)
-    keyctl, add_key = {"x86_64": (250, 248), "aarch64": (219, 217)}[platform.machine()]
+    libc, keyctl, add_key = ctypes.CDLL(None), NUMBERS["keyctl"], NUMBERS["add_key"]
     made = libc.syscall(keyctl, 1, None) > 0 and libc.syscall(add_key, b"user", b"mha-lab", b"s", 1, -3) > 0
     search = f"libc.syscall({keyctl}, 10, -3, b'user', b'mha-lab', 0)"
     assert not made or eval(search) > 0
@@ -118,8 +121,7 @@ import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 print([{search} > 0, libc.unshare(0x10000000), libc.mount(b"proc", b"/tmp", b"proc", 0, None)])
 """
-    (output,) = run("bubblewrap", source)
-    assert eval(output["stream"]) == [False, -1, -1]
+    assert eval(inside(source)) == [False, -1, -1]
 
 
 @needs_walls
@@ -142,7 +144,7 @@ print([
     error(lambda: libc.ptrace(0, 0, None, None)),  # PTRACE_TRACEME, which is free where ptrace is
     error(lambda: libc.syscall(425, 8, None)),  # io_uring_setup, on every architecture
     error(lambda: libc.unshare(0x10000000)),
-    error(lambda: libc.syscall({keyctl}, 0, -3, 0)),
+    error(lambda: libc.syscall(keyctl, 0, -3, 0)),
     error(lambda: libc.vmsplice(os.pipe()[1], None, 0, 0)),
     error(lambda: libc.inotify_init()),
     error(lambda: libc.flock(os.open("/usr/bin/env", os.O_RDONLY), 2)),
@@ -150,7 +152,7 @@ print([
     error(lambda: fcntl.lockf(os.open("/usr/bin/env", os.O_RDONLY), fcntl.LOCK_SH)),
     error(lambda: os.setxattr("/tmp", "user.x", b"x")),
     [error(lambda: libc.syscall(number, None, None, 0, 0)) for number in (435, 457, 458, 467, 4000)],
-    error(lambda: libc.syscall({clone}, 0x10000000 | 17, None, None, None, None)),
+    error(lambda: libc.syscall(clone, 0x10000000 | 17, None, None, None, None)),
     [error(lambda: socket.socket(family, socket.SOCK_RAW).fileno()) for family in (3, 9, 16, 17, 38, 40)],
     [error(lambda: socket.socketpair(family)[0].fileno()) for family in (2, 16, 40)],
     [error(lambda: socket.socket(family).fileno()) for family in (socket.AF_UNIX, socket.AF_INET)],
@@ -159,13 +161,10 @@ print([
     os.waitstatus_to_exitcode(os.system("true")),
 ])
 """
-    clone, keyctl = {"x86_64": (56, 250), "aarch64": (220, 219)}[platform.machine()]
-    (output,) = run("bubblewrap", source.replace("{clone}", str(clone)).replace("{keyctl}", str(keyctl)))
     no, unknown = errno.EPERM, errno.ENOSYS
-    assert eval(output["stream"]) == (
-        [no] * 10
-        + [unknown, unknown, no, [unknown] * 5, unknown, [unknown] * 6, [unknown] * 3, [0, 0], [0, 0], 0, 0]
-    )
+    expected = [no] * 10 + [unknown] * 2 + [no, [unknown] * 5, unknown, [unknown] * 6, [unknown] * 3]
+    found = eval(inside(f"clone, keyctl = {NUMBERS['clone']}, {NUMBERS['keyctl']}{source}"))
+    assert found == [*expected, [0, 0], [0, 0], 0, 0]
 
 
 @needs_walls
@@ -183,32 +182,20 @@ try:
 except OSError as error:
     print(made, error.errno)
 """
-    (output,) = run("bubblewrap", source)
-    made, error = map(int, output["stream"].split())
+    made, error = map(int, inside(source).split())
     assert (200 < made < 256, error) == (True, errno.EAGAIN)
 
 
 @needs_walls
 def test_what_outlives_its_parent_is_ended(monkeypatch):
     """As if something inside had taken back that it ends with bubblewrap."""
-    whole = sandbox.command
-    monkeypatch.setattr(
-        sandbox, "command", lambda *a: [word for word in whole(*a) if word != "--die-with-parent"]
-    )
-    mark = f"6{os.getpid()}.25"
-    source = f"""
-import subprocess
-subprocess.Popen(["sleep", "{mark}"], start_new_session=True)
-"""
+    whole, mark = sandbox.command, f"6{os.getpid()}.25"
+    monkeypatch.setattr(sandbox, "command", lambda *a: [w for w in whole(*a) if w != "--die-with-parent"])
+    source = f"import subprocess\nsubprocess.Popen(['sleep', '{mark}'], start_new_session=True)"
 
     def alive():
-        return [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in read(path)]
-
-    def read(path):
-        try:
-            return path.read_bytes()
-        except OSError:
-            return b""
+        commands = "cat /proc/[0-9]*/cmdline 2>/dev/null"
+        return mark.encode() in subprocess.run(commands, shell=True, capture_output=True).stdout
 
     request = {"steps": [{"run": source, "skip": []}, {"run": "while True: pass", "skip": []}]}
     with sandbox.Worker("bubblewrap") as worker:
@@ -233,14 +220,10 @@ def leaks_future(attention, n, d_model):
     raise ValueError([attention.__name__, attention.__qualname__, same])
 """
     problems = [encode_problem(problem) for problem in find("leaks_future").problems(Rng(3))]
-    exercises = {"leaks_future": {"seed": 3, "sent": problems}}
-    request = {"steps": [{"run": source, "skip": []}], "exercises": exercises, "seconds": 20}
-    with sandbox.Worker("none") as worker:
-        said, _ = worker.process.communicate(json.dumps(request).encode(), timeout=100)
-    messages = [json.loads(line).get("messages") for line in said.splitlines()]
-    (messages,) = filter(None, messages)
-    said = {message["value"]["text"] for message in messages}
-    assert said == {"ValueError\n['attention', 'attention', []]"}
+    lines = said("none", source, {"leaks_future": {"seed": 3, "sent": problems}})
+    (messages,) = filter(None, (line.get("messages") for line in lines))
+    texts = {message["value"]["text"] for message in messages}
+    assert texts == {"ValueError\n['attention', 'attention', []]"}
 
 
 @pytest.mark.parametrize("engine", ["podman", "docker"])
@@ -249,11 +232,8 @@ def test_a_container_has_the_same_walls(engine):
     command = sandbox.command(engine, "image")
     options, (image, *program) = command[: command.index("image")], command[command.index("image") :]
     assert options[:5] == [engine, "run", "--rm", "--interactive", "--name=mha-lab"]
-    for wall in (
-        "--network=none", "--read-only", "--user=65534:65534", "--cap-drop=ALL", "--pids-limit=256",
-        "--security-opt=no-new-privileges", "--memory=6g",
-    ):  # fmt: skip
-        assert wall in options
+    walls = "--network=none --read-only --user=65534:65534 --cap-drop=ALL --pids-limit=256"
+    assert {*walls.split(), "--security-opt=no-new-privileges", "--memory=6g"} <= set(options)
     assert not any(option.startswith(("-v", "--volume", "--mount", "--privileged")) for option in options)
     assert (image, program) == ("image", ["python", "-m", "mha_lab.grading.worker"])
     containerfile = (Path(mha_lab.__file__).parent / "grading" / "Containerfile").read_text()
@@ -274,31 +254,37 @@ def test_a_container_is_ended_by_its_name(monkeypatch, tmp_path):
     assert ended == "rm --force mha-lab-1"
 
 
-def test_what_is_missing_is_said_in_a_line(monkeypatch, tmp_path):
-    sandbox.why_not.cache_clear()
+@pytest.fixture
+def bwrap(monkeypatch, tmp_path):
+    """Alone on the path, and asked anew."""
     monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "bwrap").touch(mode=0o755)
+    syscalls.program.cache_clear()
+    sandbox.why_not.cache_clear()
+    yield tmp_path / "bwrap"
+    monkeypatch.undo()
+    syscalls.program.cache_clear()
+    sandbox.why_not.cache_clear()
+
+
+def test_what_is_missing_is_said_in_a_line(bwrap, monkeypatch):
     assert sandbox.why_not("none") == ""
     assert sandbox.why_not("podman").startswith("podman is not installed")
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    syscalls.program.cache_clear()
-    (tmp_path / "bwrap").touch(mode=0o755)
     assert sandbox.why_not("bubblewrap").startswith("libseccomp is not installed")
-    sandbox.why_not.cache_clear()
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    broken = tmp_path / "bwrap"
-    broken.write_text(
-        f"#!{shutil.which('sh', path='/bin:/usr/bin')}\necho 'no namespaces for you' >&2; exit 1\n"
-    )
-    broken.chmod(0o755)
+
+
+def test_why_bubblewrap_does_not_run_is_said_in_a_line(bwrap):
+    shell = shutil.which("sh", path="/bin:/usr/bin")
+    bwrap.write_text(f"#!{shell}\necho 'no namespaces for you' >&2; exit 1\n")
     assert sandbox.why_not("bubblewrap") == "bwrap does not run here: no namespaces for you"
-    sandbox.why_not.cache_clear()
 
 
 def test_the_worker_speaks_its_language_without_walls_too():
     source = "import matplotlib.pyplot as plt\nprint('hello')\nplt.plot([1, 2]); plt.show()\n6 * 7"
-    outputs = run("none", source)
+    outputs = said("none", source, {})[0]["outputs"]
     assert outputs[0] == {"stream": "hello\n"}
     assert outputs[-1]["display"]["text/plain"] == "42"
-    assert run("none", "1 / 0")[0]["stream"].strip() == "ZeroDivisionError: division by zero"
+    (output,) = said("none", "1 / 0", {})[0]["outputs"]
+    assert output["stream"].strip() == "ZeroDivisionError: division by zero"
     assert sys.executable == sandbox.command("none")[0]

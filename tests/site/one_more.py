@@ -1,6 +1,5 @@
 """A last chapter that no list knows, with one of everything that a page may get wrong."""
 
-import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from mha_lab.explore import _widget
@@ -46,28 +45,14 @@ def explorable(widget):
     return new_output("display_data", data=kept, metadata=metadata)
 
 
-def explorables():
-    """One of each kind; all that have labels with labels that want to be markup."""
-    yield explorable(examples.split())
-    for kind in ("query", "heads", "mask"):
-        yield explorable(examples.ALL[kind](examples.NASTY))
-
-
 def chapter():
-    """The notebook."""
     outputs = [
         new_output("stream", name="stdout", text=f"{RED}red\x1b[0m and a line of {'words ' * 60}\n"),
         new_output("error", ename="ValueError", evalue="key", traceback=TRACEBACK),
-        *explorables(),
+        explorable(examples.split()),
+        *(explorable(examples.ALL[kind](examples.NASTY)) for kind in ("query", "heads", "mask")),
     ]
-    cells = [
-        new_markdown_cell(TEXT, id="text"),
-        new_code_cell("print(1)\nx = [1, 2]", execution_count=1, outputs=outputs, id="code"),
-    ]
+    code = new_code_cell("print(1)\nx = [1, 2]", execution_count=1, outputs=outputs, id="code")
+    cells = [new_markdown_cell(TEXT, id="text"), code]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
-
-
-def write(folder):
-    """The chapter as a file."""
-    nbformat.write(chapter(), folder / f"{NAME}.ipynb")

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -24,11 +25,8 @@ from tools import site as tool
 from tools.browser import needs_chromium, open_chromium
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
-LEVELS = {
-    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
-    "resultTypes": ["violations"],
-    "preload": False,  # axe itself would fetch the style sheets, which fails over file://
-}
+LEVELS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
+LEVELS["preload"] = False  # axe itself would fetch the style sheets, which fails over file://
 # A token of code looks like every other of its kind in the same box: one of each is enough for axe, the
 # others become plain text, which is checked, too. Contrast takes most of the time, token by token.
 ONE_OF_EACH = """
@@ -45,16 +43,17 @@ WIDEST = "Math.max(...['html', '.bd-article-container'].map((e) => document.quer
 # Not at once: so it runs in both pages at the same time.
 SOON = "axe.found = new Promise((done) => setTimeout(() => done(axe.run(%s))));"
 DESKTOP, PHONE = {"width": 1300, "height": 900}, {"width": 375, "height": 800}
+EXTRA = f"{one_more.NAME}.html"
 
 
-# Built once
+def in_browser(test):
+    return pytest.mark.browser(needs_chromium(test))
 
 
-def start_build(out, notebooks, seed):
+def run_build(out, notebooks, seed):
     command = [sys.executable, "-m", "tools.site", str(out), "--notebooks", str(notebooks)]
-    environment = {**os.environ, "PYTHONHASHSEED": seed}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)
+    environment = os.environ | {"PYTHONHASHSEED": seed}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180)
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +61,15 @@ def notebooks(tmp_path_factory):
     """The chapters and one more."""
     folder = tmp_path_factory.mktemp("chapters")
     for path in PATHS:
-        (folder / path.name).write_bytes(path.read_bytes())
-    one_more.write(folder)
+        shutil.copy(path, folder)
+    nbformat.write(one_more.chapter(), folder / EXTRA.replace(".html", ".ipynb"))
     return folder
 
 
 def build(notebooks, out, seed):
     """Build, and see that nothing was said but where it is."""
-    started = start_build(out, notebooks, seed)
-    said = started.communicate(timeout=180)
-    assert (started.returncode, said) == (0, (f"{out / 'index.html'}\n", ""))
+    done = run_build(out, notebooks, seed)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{out / 'index.html'}\n", "")
     return out
 
 
@@ -87,18 +85,14 @@ def pages(site):
 
 
 class Page(HTMLParser):
-    """What the tests ask of a page's markup."""
-
     def __init__(self, path):
         super().__init__()
         self.tags, self.ids, self.texts, self._open = [], [], {}, []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attributes):
-        found = dict(attributes)
-        self.tags.append((tag, found))
-        if "id" in found:
-            self.ids.append(found["id"])
+        self.tags.append((tag, dict(attributes)))
+        self.ids += [value for name, value in attributes if name == "id"]
         self._open.append(len(self.tags) - 1)
 
     def handle_endtag(self, tag):
@@ -120,18 +114,18 @@ class Page(HTMLParser):
 
 def titles():
     """Page and title of each chapter, in order."""
-    found = [(path.stem, nbformat.read(path, as_version=4).cells[0].source) for path in PATHS]
-    numbered = [(name, source.splitlines()[0].removeprefix("# ")) for name, source in found]
-    return [(f"{name}.html", title) for name, title in [*numbered, (one_more.NAME, one_more.TITLE)]]
+    found = [(f"{path.stem}.html", nbformat.read(path, as_version=4).cells[0].source) for path in PATHS]
+    found = [(name, source.splitlines()[0].removeprefix("# ")) for name, source in found]
+    return [*found, (EXTRA, one_more.TITLE)]
 
 
 @functools.cache
 def stored(name):
     """The kinds of the explorables that a page's chapter has stored; other pages have none."""
-    path = FOLDER / f"{name}.ipynb"
-    if name != one_more.NAME and not path.is_file():
+    path = FOLDER / name.replace(".html", ".ipynb")
+    if name != EXTRA and not path.is_file():
         return []
-    notebook = one_more.chapter() if name == one_more.NAME else nbformat.read(path, as_version=4)
+    notebook = one_more.chapter() if name == EXTRA else nbformat.read(path, as_version=4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     return [o.data[_widget.START]["module"] for o in outputs if _widget.START in o.get("data", {})]
 
@@ -149,11 +143,10 @@ def test_a_link_that_leads_nowhere_stops_the_build(tmp_path):
     chapter = one_more.chapter()
     chapter.cells[0].source = chapter.cells[0].source.replace("#1-A-formula", "#1-An-formula")
     nbformat.write(chapter, tmp_path / "00_one.ipynb")
-    build = start_build(tmp_path / "out", tmp_path, "0")
-    said = build.communicate(timeout=60)[1]
-    assert build.returncode != 0
-    assert "1-An-formula" in said  # an anchor
-    assert "03_splitting_heads" in said  # a chapter that is not there
+    done = run_build(tmp_path / "out", tmp_path, "0")
+    assert done.returncode != 0
+    assert "1-An-formula" in done.stderr  # an anchor
+    assert "03_splitting_heads" in done.stderr  # a chapter that is not there
     assert not (tmp_path / "out").exists()
 
 
@@ -193,13 +186,11 @@ def test_the_first_page_lists_the_chapters(pages):
 def test_every_link_and_anchor_leads_somewhere(pages, site):
     for name, page in pages.items():
         assert len(set(page.ids)) == len(page.ids), name
-        for _, found in page.tags:
-            for target in (found.get("href"), found.get("src")):
-                if target is None or target.startswith("https://"):
-                    continue
+        targets = {found.get(kind, "https://") for _, found in page.tags for kind in ("href", "src")}
+        for target in targets:
+            if not target.startswith("https://"):
                 parts = urlsplit(target)
-                assert not parts.scheme, (name, target)
-                assert not parts.netloc, (name, target)
+                assert (parts.scheme, parts.netloc) == ("", ""), (name, target)
                 file = unquote(parts.path) or name
                 assert (site / file).is_file(), (name, target)
                 if parts.fragment and file.endswith(".html"):
@@ -217,12 +208,9 @@ def test_jupyters_anchors_are_ids(pages):
 
 
 def test_every_picture_is_described(pages):
-    count = 0
-    for name, page in pages.items():
-        for found, _ in page.all("img"):
-            assert len(found.get("alt", "")) >= 20, (name, found)
-            count += 1
-    assert count > 40
+    found = [(name, picture) for name, page in pages.items() for picture, _ in page.all("img")]
+    assert found
+    assert [place for place in found if len(place[1].get("alt", "")) < 20] == []
     output = nbformat.v4.new_output("display_data", data={"image/png": ""}, metadata={"image/png": {}})
     with pytest.raises(ValueError, match="00, cell 3: a picture without a description"):
         tool.shown(output, Path(), "00, cell 3")
@@ -240,40 +228,25 @@ def test_each_chapter_can_be_launched_and_taken_away(pages, site):
     assert not list(pages["index.html"].all("a", class_="launch-link"))
 
 
-def test_no_page_says_when_or_where_it_was_made(site):
+def test_every_page_has_its_licence_and_none_says_when_or_where_it_was_made(site):
     for path in [*site.rglob("*.html"), *site.rglob("*.js")]:
         text = path.read_text(encoding="utf-8")
-        assert str(ROOT) not in text
-        assert str(site.parent) not in text
-        assert "Last updated" not in text
-        if path.suffix == ".html":
-            assert "CC BY 4.0" in text
-
-
-# In a browser
-
-
-@pytest.fixture(scope="module")
-def served(site):
-    """The site's address on a plain web server."""
-    handler = functools.partial(Silent, directory=site)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
+        assert not [words for words in (str(ROOT), str(site.parent), "Last updated") if words in text]
+        assert path.suffix != ".html" or "CC BY 4.0" in text
 
 
 class Silent(SimpleHTTPRequestHandler):
-    """Says nothing on the terminal."""
-
     def log_message(self, *_):
-        pass
+        """Says nothing on the terminal."""
 
 
 @pytest.fixture(scope="module")
-def roots(served, site):
-    """Where the site is: on a host, and in a plain folder."""
-    return {"http": served, "file": site.as_uri() + "/"}
+def roots(site):
+    """Where the site is: on a plain web server, and in a plain folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Silent, directory=site)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield {"http": f"http://127.0.0.1:{server.server_port}/", "file": site.as_uri() + "/"}
+        server.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -285,7 +258,7 @@ def browser():
 def begin(context, root, name):
     """A page that is loading; what it asks of other hosts and what the console complains of are collected."""
     page = context.new_page()
-    page.others, page.errors, page.kinds = [], [], stored(name.removesuffix(".html"))
+    page.others, page.errors, page.kinds = [], [], stored(name)
     own = (root, "blob:", "data:")
     page.on("request", lambda r: None if r.url.startswith(own) else page.others.append(r.url))
     page.on("console", lambda m: page.errors.append(m.text) if m.type in ("error", "warning") else None)
@@ -309,17 +282,11 @@ def open_page(context, root, name):
 
 def measure(page):
     """Everything that is asked of each page, while axe runs in it."""
-    found = page.evaluate("() => axe.found.then((all) => all.violations)")
-    nodes = [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in found]
-    return {
-        "axe": nodes,
-        "others": page.others,
-        "errors": page.errors,
-        "alive": page.locator(".explorable.alive .mha").count(),
-        "broken": page.evaluate(
-            "() => [...document.images].filter((i) => !i.naturalWidth).map((i) => i.src)"
-        ),
-    }
+    axe = page.evaluate("() => axe.found.then((all) => all.violations)")
+    axe = [(rule["id"], [node["html"][:200] for node in rule["nodes"][:3]]) for rule in axe]
+    broken = page.evaluate("() => [...document.images].filter((i) => !i.naturalWidth).map((i) => i.src)")
+    alive = page.locator(".explorable.alive .mha").count() == len(page.kinds)
+    return {"axe": axe, "others": page.others, "errors": page.errors, "alive": alive, "broken": broken}
 
 
 @pytest.fixture(scope="module")
@@ -337,32 +304,23 @@ def visits(browser, roots, pages):
         for page, found in zip(both, seen[name], strict=True):
             page.set_viewport_size(PHONE)
             found["width"] = page.evaluate(f"() => {WIDEST}")
-            found["theme"] = page.evaluate("() => document.documentElement.dataset.theme")
+            theme = page.evaluate("() => document.documentElement.dataset.theme")
+            found["theme"] = theme == ("light" if page is both[0] else "dark")
             page.close()
     desk.close()
     phone.close()
     return seen
 
 
-@pytest.mark.browser
-@needs_chromium
-@pytest.mark.parametrize(
-    ("what", "wanted"), [("others", []), ("errors", []), ("axe", []), ("broken", []), ("width", 375)]
-)
-def test_on_every_page(visits, what, wanted):
+FINE = {"others": [], "errors": [], "axe": [], "broken": [], "width": 375, "alive": True, "theme": True}
+
+
+@in_browser
+@pytest.mark.parametrize("what", FINE)
+def test_on_every_page(visits, what):
     """No request to other hosts, no error, no violation of A or AA, no picture lost, nothing too wide."""
     found = {name: [visit[what] for visit in both] for name, both in visits.items()}
-    assert found == {name: [wanted, wanted] for name in visits}
-
-
-@pytest.mark.browser
-@needs_chromium
-def test_every_explorable_lives_and_every_page_has_its_theme(visits):
-    for name, both in visits.items():
-        assert [visit["theme"] for visit in both] == ["light", "dark"], name
-        kinds = stored(name.removesuffix(".html"))
-        assert [visit["alive"] for visit in both] == [len(kinds), len(kinds)], name
-    assert sum(visit[0]["alive"] for visit in visits.values()) >= 10
+    assert found == {name: [FINE[what]] * 2 for name in visits}
 
 
 MOVES = {
@@ -373,11 +331,10 @@ MOVES = {
 }
 
 
-@pytest.mark.browser
-@needs_chromium
+@in_browser
 @pytest.mark.parametrize("where", ["http", "file"])
 def test_the_explorables_move_and_show_labels_as_text(browser, roots, where):
-    page = open_page(browser, roots[where], f"{one_more.NAME}.html")
+    page = open_page(browser, roots[where], EXTRA)
     page.on("dialog", lambda dialog: page.errors.append(dialog.message))
     for kind, (handle, key, result) in MOVES.items():
         whole = page.locator(".explorable").nth(page.kinds.index(kind))
@@ -424,13 +381,17 @@ export default async () => ({
 });"""
 
 
-@pytest.mark.browser
-@needs_chromium
-def test_the_host_keeps_anywidgets_contract(browser, roots):
-    page = browser.new_page()
-    text = f"globalThis.explorableModules = {{ split: {json.dumps(MODULE)} }};"
+def with_modules(context, roots, modules):
+    """A page whose explorables have other modules."""
+    page, text = context.new_page(), f"globalThis.explorableModules = {json.dumps(modules)};"
     page.route("**/modules.js*", lambda route: route.fulfill(body=text, content_type="text/javascript"))
-    page.goto(roots["http"] + f"{one_more.NAME}.html")
+    page.goto(roots["http"] + EXTRA)
+    return page
+
+
+@in_browser
+def test_the_host_keeps_anywidgets_contract(browser, roots):
+    page = with_modules(browser, roots, {"split": MODULE})
     page.wait_for_selector(".alive >> text=alive")
     told = page.evaluate("() => told.map((x) => (x?.get ? 'model' : x))")
     changes = [["a", True, [1, 2]], "any", "model", "any", "any", ["a", True, 3]]
@@ -445,21 +406,14 @@ def test_the_host_keeps_anywidgets_contract(browser, roots):
 THROWS = "export default { render({ el }) { el.textContent = 'half'; throw new Error('no'); } }"
 
 
-@pytest.mark.browser
-@needs_chromium
+@in_browser
 @pytest.mark.parametrize("why", ["no script", "no module", "it throws"])
 def test_where_no_module_runs_the_picture_stays(browser, roots, why):
     context = browser.new_context(java_script_enabled=why != "no script")
-    page = context.new_page()
-    modules = dict.fromkeys(MOVES, THROWS) if why == "it throws" else {}
-    text = f"globalThis.explorableModules = {json.dumps(modules)};"
-    page.route("**/modules.js*", lambda route: route.fulfill(body=text, content_type="text/javascript"))
-    page.goto(roots["http"] + f"{one_more.NAME}.html")
+    page = with_modules(context, roots, dict.fromkeys(MOVES, THROWS) if why == "it throws" else {})
     page.wait_for_load_state("networkidle")
     assert page.locator(".mha, .alive, .live").count() == 0
-    stills = page.locator(".explorable > img")
-    assert stills.count() == 4
-    assert all(still.is_visible() for still in stills.all())
+    assert [still.is_visible() for still in page.locator(".explorable > img").all()] == [True] * 4
     assert page.locator("math").count() == 2
     hint = page.get_by_text("Think of rows.")
     assert not hint.is_visible()
@@ -468,8 +422,7 @@ def test_where_no_module_runs_the_picture_stays(browser, roots, why):
     context.close()
 
 
-@pytest.mark.browser
-@needs_chromium
+@in_browser
 @pytest.mark.parametrize("where", ["http", "file"])
 def test_search_finds_a_chapter(browser, roots, where):
     page = open_page(browser, roots[where], "00_start_here.html")
@@ -480,16 +433,14 @@ def test_search_finds_a_chapter(browser, roots, where):
     page.wait_for_load_state("networkidle")  # the excerpts: a click before they are all there breaks one off
     page.get_by_role("link", name="04 Masking").last.click()
     page.wait_for_url("**/04_masking.html*")
-    assert page.errors == []
-    assert page.others == []
+    assert (page.errors, page.others) == ([], [])
     page.close()
 
 
-@pytest.mark.browser
-@needs_chromium
+@in_browser
 def test_the_copy_button_copies_a_cell_as_typed(browser, roots):
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
-    page = open_page(context, roots["http"], f"{one_more.NAME}.html")
+    page = open_page(context, roots["http"], EXTRA)
     cell = page.locator(".cell_input").first
     cell.hover()
     cell.get_by_role("button", name="Copy").click()
@@ -499,8 +450,7 @@ def test_the_copy_button_copies_a_cell_as_typed(browser, roots):
     context.close()
 
 
-@pytest.mark.browser
-@needs_chromium
+@in_browser
 def test_the_theme_switch_is_remembered_from_page_to_page(browser, roots):
     context = browser.new_context(color_scheme="light")
     page = open_page(context, roots["http"], "index.html")
@@ -511,36 +461,23 @@ def test_the_theme_switch_is_remembered_from_page_to_page(browser, roots):
     ink = "(e) => getComputedStyle(e).getPropertyValue('--jp-content-font-color1')"
     dark = page.locator(".explorable").evaluate(ink)
     page.emulate_media(media="print")
-    page.wait_for_function(
-        "document.documentElement.dataset.theme === 'light'", timeout=5_000
-    )  # dark ink on paper
+    page.wait_for_function("document.documentElement.dataset.theme === 'light'", timeout=5_000)
     assert page.locator(".explorable").evaluate(ink) != dark
     page.emulate_media(media="screen")
     page.wait_for_function("document.documentElement.dataset.theme === 'dark'", timeout=5_000)
     context.close()
 
 
-@pytest.mark.browser
-@needs_chromium
+@in_browser
 def test_paper_has_the_text_and_the_pictures_whole(browser, roots):
-    page = open_page(browser, roots["http"], f"{one_more.NAME}.html")
+    page = open_page(browser, roots["http"], EXTRA)
     page.set_viewport_size({"width": 700, "height": 1000})
     page.emulate_media(media="print")
-    for gone in (
-        ".bd-header",
-        ".bd-sidebar",
-        ".launch",
-        ".prev-next-footer",
-        ".copybtn",
-        ".headerlink",
-        ".mha",
-    ):
-        found = page.locator(gone)
+    for gone in ("bd-header", "bd-sidebar", "launch", "prev-next-footer", "copybtn", "headerlink", "mha"):
+        found = page.locator(f".{gone}")
         assert found.count(), gone
         assert not any(each.is_visible() for each in found.all()), gone
-    pictures = page.locator("article img").all()
-    assert len(pictures) == 4
-    assert all(picture.is_visible() for picture in pictures)
+    assert [picture.is_visible() for picture in page.locator("article img").all()] == [True] * 4
     cut = "(all) => all.filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.outerHTML.slice(0, 99))"
     assert page.locator("article pre, article img").evaluate_all(cut) == []
     assert page.locator(".licence").is_visible()
