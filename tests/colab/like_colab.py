@@ -53,20 +53,9 @@ def environment(folder: Path) -> str:
     subprocess.run([python_3_13(), "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     (site,) = (folder / "lib").glob("python*/site-packages")
-<<<<<<< HEAD
     (site / "google" / "colab").mkdir(parents=True)
     (site / "google" / "colab" / "__init__.py").write_text("from google.colab import output\n")
     (site / "google" / "colab" / "output.py").write_text(STAND_IN)
-=======
-    # This environment's PyTorch, linked: a second copy would cost a gigabyte and a minute.
-    tops = {file.parts[0] for file in distribution("torch").files} - {"..", "__pycache__"}
-    for top in tops:
-        (site / top).symlink_to(distribution("torch").locate_file(top))
-    colab = site / "google" / "colab"
-    colab.mkdir(parents=True)
-    (colab / "__init__.py").write_text("from google.colab import output\n")
-    (colab / "output.py").write_text(STAND_IN)
->>>>>>> 68be5b505c373255fc8ea1aa9ca0b96f9cadfe2a
     subprocess.run([python, "-m", "pip", "install", "-q", *COLAB], check=True, capture_output=True)
     return str(python)
 
