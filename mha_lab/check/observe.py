@@ -1,4 +1,4 @@
-"""What can be seen in a result, in one sentence. Each sentence is computed from the result itself."""
+"""Observations about a result, one sentence each. Each sentence is computed from the result itself."""
 
 from itertools import permutations
 from typing import Any
@@ -9,7 +9,7 @@ from mha_lab.exercises._results import TOLERANCE, apart, as_array, close, kind, 
 
 
 def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
-    """How ``got`` differs from ``expected``, where something simple can be said; else an empty string."""
+    """How ``got`` differs from ``expected``, if it can be said simply; else an empty string."""
     pairs = parts(expected, got)
     if pairs is None or got is None:
         return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
@@ -169,7 +169,7 @@ def _masks(name: str, one: np.ndarray, other: np.ndarray) -> str:
 
 
 def factor(one: np.ndarray, other: np.ndarray) -> float | None:
-    """The number that ``one`` was multiplied with, if it is one number, and not 1."""
+    """The number by which ``one`` was multiplied, if it is the same everywhere, and not 1."""
     one, other = one.astype(float), other.astype(float)
     there = np.abs(one) > 1e-3
     if there.sum() < 2 or (np.abs(other[~there]) > 1e-2).any():
@@ -187,7 +187,7 @@ def _are_weights(value: Any) -> bool:
 
 
 def ratio(one: np.ndarray, other: np.ndarray) -> float | None:
-    """How many times a single number was taken, or which part of it, if that is a whole number."""
+    """The factor of a single number, if it or its inverse is a whole number."""
     a, b = float(one.flat[0]), float(other.flat[0])
     if not a or not b or not np.isfinite(b):
         return None
@@ -221,7 +221,7 @@ def _sums(array: np.ndarray) -> str:
 
 
 def _turned(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:
-    """``_swapped``, where the sizes leave no doubt which axis is which."""
+    """``_swapped``, if the sizes leave no doubt which axis is which."""
     return _swapped(one, other) if len(set(one.shape)) == one.ndim else None
 
 
