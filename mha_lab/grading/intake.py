@@ -1,7 +1,7 @@
 """Takes one notebook from a folder that somebody else may have filled with anything.
 
-Exactly one file is read: a regular file with one name, with no link on the way to it, of a sensible size.
-From it come the cells' texts and nothing else.
+Exactly one file is read: a regular file with one name, with no link in its path, of a sensible size.
+Only the cells' texts are taken from it.
 """
 
 import json
@@ -29,11 +29,11 @@ class Refused(ValueError):
 
 
 def read(root: Path, *parts: str) -> tuple[bytes, float, int]:
-    """A file's content, when it was last changed by the system's clock, and whose it is.
+    """A file's content, the time of its last change by the system's clock, and its owner.
 
     Args:
         root: a folder that is ours.
-        parts: the folders below it that may be somebody else's, and the file's name.
+        parts: the folders below it, which may belong to somebody else, and the file's name.
 
     Returns:
         the bytes; the time in seconds since 1970, that of the last change of the file or of its permissions,
@@ -86,7 +86,7 @@ def notebook(data: bytes) -> NotebookNode:
     """The cells' types, texts and names of a submitted notebook, as a new notebook.
 
     Raises:
-        Refused: it is no notebook of Jupyter's format 4, or there is too much in it.
+        Refused: it is not a notebook of Jupyter's format 4, or it is too large.
     """
     try:
         found = json.loads(data)
@@ -148,7 +148,7 @@ def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
 
 
 def others(folder: Path, chapters: set[str]) -> list[str]:
-    """What lies in ``folder`` and is no ``STUDENT/CHAPTER/``: files, archives, folders with other names."""
+    """All in ``folder`` that is not ``STUDENT/CHAPTER/``: files, archives, folders with other names."""
     found = []
     for entry in _entries(folder):
         if entry.is_symlink() or not entry.is_dir():
@@ -164,7 +164,7 @@ def _entries(folder: Path) -> list[os.DirEntry]:
 
 
 def _inside(entry: os.DirEntry) -> list[str]:
-    """The names in a folder that is no link."""
+    """The names in a folder that is not a link."""
     return (
         []
         if entry.is_symlink() or not entry.is_dir()

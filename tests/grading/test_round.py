@@ -385,7 +385,7 @@ def test_feedback_names_the_mistake_and_runs_nothing(course):
     [
         (None, "there is no nbgrader_config.py"),
         ("c = get_config()", "does not call configure"),
-        ("{start}configure(c)\nc.GradeApart.isolation = 'podman'", "for want of isolation"),
+        ("{start}configure(c)\nc.GradeApart.isolation = 'podman'", "for lack of a sandbox"),
         ("{start}configure(d)", "name 'd' is not defined"),
         ("{start}configure(c)\nc.Autograde.autograde_preprocessors = []", "does not call configure"),
         ("{start}configure(c)\nc.Autograde.sanitize_preprocessors = []", "does not call configure"),
