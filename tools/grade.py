@@ -99,7 +99,9 @@ def _sound_gradebook(api: NbGraderAPI, chapter: str) -> None:
                 _copy(connection, backup)
     except sqlite3.OperationalError as reason:
         if "no such table" in str(reason):
-            raise Stop(f"{file} is no gradebook of this version of nbgrader; nothing was changed") from None
+            raise Stop(
+                f"{file} is not a gradebook of this version of nbgrader; nothing was changed"
+            ) from None
         raise Stop(f"{file} cannot be read, or no copy of it can be written: {reason}") from None
     except OSError as reason:
         raise Stop(f"{file} cannot be read, or no copy of it can be written: {reason}") from None
@@ -109,7 +111,7 @@ def _sound_gradebook(api: NbGraderAPI, chapter: str) -> None:
     except MissingEntry:
         raise Stop(f"{file} does not know {chapter}: run make classroom once more") from None
     except Exception:  # a database with other tables
-        raise Stop(f"{file} is no gradebook of this version of nbgrader; nothing was changed") from None
+        raise Stop(f"{file} is not a gradebook of this version of nbgrader; nothing was changed") from None
 
 
 def _copy(connection: sqlite3.Connection, backup: Path) -> None:
@@ -195,7 +197,7 @@ def _elsewhere(course: Path) -> list[str]:
     """Files in ``submitted/`` at a place that is not a chapter's."""
     chapters = {path.name for path in (course / "source").iterdir()}
     return [
-        f"look at this: {place!a} in submitted/ is no folder STUDENT/CHAPTER/ of a chapter"
+        f"look at this: {place!a} in submitted/ is not a folder STUDENT/CHAPTER/ of a chapter"
         for place in intake.others(course / "submitted", chapters)
     ]
 

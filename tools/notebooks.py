@@ -54,7 +54,7 @@ def execute(
     python: str = sys.executable,
     variables: dict[str, str] | None = None,
 ) -> None:
-    """Run all cells in one fresh kernel of ``python``, in ``folder``, with extra environment ``variables``."""
+    """Run all cells in one fresh kernel of ``python``, in ``folder``, with ``variables`` added."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None

@@ -160,7 +160,7 @@ def _unpack(found: re.Match, line: str, ranks: dict, where: dict) -> str:
 def _few(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     return (
         f"The equation of the einsum names {found.group(1)} axes, but the tensor has {found.group(2)}. "
-        "`...` in front stands for any axes: `'...id,...jd->...ij'`."
+        "`...` in front matches any axes: `'...id,...jd->...ij'`."
     )
 
 

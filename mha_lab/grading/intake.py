@@ -40,8 +40,8 @@ def read(root: Path, *parts: str) -> tuple[bytes, float, int]:
         which its owner cannot set; and the number of its owner.
 
     Raises:
-        Refused: a part is a link or missing, or the file is no regular file, has a second name, or is larger
-            than ``MAX_FILE`` bytes.
+        Refused: a part is a link or missing, or the file is not a regular file, has a second name, or is
+            larger than ``MAX_FILE`` bytes.
     """
     handles: list[int] = []
     try:
@@ -101,7 +101,7 @@ def notebook(data: bytes) -> NotebookNode:
     except Refused:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Refused("it is no notebook: its content cannot be read") from None
+        raise Refused("it is not a notebook: its content cannot be read") from None
     if sum(len(cell.source) for cell in taken) > MAX_TEXT:
         raise Refused(f"its cells have more than {MAX_TEXT:,} characters")
     return new_notebook(cells=taken)
@@ -175,11 +175,11 @@ def _inside(entry: os.DirEntry) -> list[str]:
 def bad_name(name: str) -> str:
     """Why a folder's name cannot be a student's; empty if it can."""
     if not name.isprintable():
-        return "its name holds a character that cannot be shown; rename the folder"
+        return "its name has a character that cannot be shown; rename the folder"
     if name != name.strip():
         return "its name begins or ends with a blank; rename the folder"
     if not name[:1].isalnum():
         return "its name must begin with a letter or a digit; rename the folder"
     if odd := sorted(set(name) & set('[]{}*?\\"<>|:;=')):
-        return f"its name holds {' '.join(odd)}; rename the folder"
+        return f"its name contains {' '.join(odd)}; rename the folder"
     return ""

@@ -89,7 +89,7 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
 
     Points, checks, ids and locks of the submission are dropped, not compared. Whatever a learner split,
     merged, copied, moved or deleted, each check is there once, as it was handed out, and all their code
-    is kept. A learner's own texts are shown as typed: Markdown may hold what a browser runs, and a
+    is kept. A learner's own texts are shown as typed: Markdown may contain code that a browser runs, and a
     teacher opens it.
     """
 

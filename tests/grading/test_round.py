@@ -216,7 +216,7 @@ def test_what_cannot_be_graded_is_named_and_stops_nobody(course, student):
 def test_what_lies_in_no_place_for_a_submission_is_named(course):
     _, done = course
     for place in ("'anna.zip'", "'bob/chapter3'"):
-        assert f"look at this: {place} in submitted/ is no folder STUDENT/CHAPTER/" in done.stdout
+        assert f"look at this: {place} in submitted/ is not a folder STUDENT/CHAPTER/" in done.stdout
 
 
 def test_nobody_else_is_named_as_not_graded(course):
@@ -316,7 +316,7 @@ def test_points_by_hand_and_of_an_earlier_submission_are_named(course):
         before = (small / "gradebook.db").read_bytes()
         done = run("grade", small, CHAPTER)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-        assert "is no gradebook of this version of nbgrader; nothing was changed" in done.stderr
+        assert "is not a gradebook of this version of nbgrader; nothing was changed" in done.stderr
         assert (small / "gradebook.db").read_bytes() == before
         assert backup.read_bytes() == good
 
