@@ -1,5 +1,5 @@
-# `make` alone lists what there is. Everything runs in .venv: `make lab` fills it with what a learner needs,
-# everything else adds what the checks need.
+# `make` alone lists all targets. Everything runs in .venv: `make lab` installs what a learner needs, and all
+# other targets add what the checks need.
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 PY := $(VENV)/bin/python
@@ -9,7 +9,7 @@ NBVAL := -p no:cacheprovider -p tools.pictures -W default --nbval --nbval-curren
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export VENV CONSTRAINTS
 
-# Outputs are the same with and without a network: no check loads a gigabyte.
+# Outputs are the same with and without a network: no check downloads a gigabyte.
 test-fast test-slow test-notebooks notebooks refresh repeat-notebooks bench: export HF_HUB_OFFLINE := 1
 # Small tensors gain nothing from a second thread, and workers would fight for it.
 test-docs test-fast test-slow test-notebooks: export OMP_NUM_THREADS := 1
@@ -41,7 +41,7 @@ lint: setup ## every check of .pre-commit-config.yaml: ruff, imports, clean chap
 	@$(PY) -m pre_commit run --all-files
 
 .PHONY: format
-format: setup ## lay out code and notebooks, fix what ruff can, drop what an editor left in a chapter
+format: setup ## format code and notebooks, fix what ruff can, remove what an editor left in a chapter
 	@$(PY) -m ruff check --fix --exit-zero --quiet .
 	@$(PY) -m ruff format .
 	@$(PY) tools/notebooks.py clean
@@ -59,7 +59,7 @@ test-fast: setup ## package, exercises, files; one build of the website; one exp
 	@$(PY) -m pytest -q -n 2 -p no:nbval
 
 .PHONY: test-slow
-test-slow: setup ## whole trainings, luck, other programs
+test-slow: setup ## whole trainings, tests against lucky answers, other programs
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m "slow and not (browser or grading or colab)"
 
 .PHONY: test-browser
@@ -67,7 +67,7 @@ test-browser: setup ## every explorable, JupyterLab and Notebook, every page of 
 	@$(PY) -m pytest -q -n 3 --dist loadfile -m browser
 
 .PHONY: test-grading
-test-grading: setup ## the class, with the submissions of hostile students
+test-grading: setup ## the class, including submissions of hostile students
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m grading
 
 .PHONY: test-notebooks
@@ -78,7 +78,7 @@ test-notebooks: setup ## every chapter, run afresh and compared with its stored 
 test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel
 	@$(PY) -m pytest -q -m colab
 
-# In an environment of its own, all that depends on versions; what looks at files is left out.
+# In a separate environment, all checks that depend on versions; those that only read files are left out.
 define other-versions
 @mkdir -p build && $${PYTHON:-python3} tools/bounds.py $(1) >build/$(1).txt
 @EXTRAS=all VENV=.venv-$(1) CONSTRAINTS=build/$(1).txt sh tools/setup.sh
@@ -95,7 +95,7 @@ test-newest: ## the checks of behaviour with the newest releases
 	$(call other-versions,newest)
 
 .PHONY: repeat-notebooks
-repeat-notebooks: setup ## the chapters N=20 times; stops at the first difference
+repeat-notebooks: setup ## run the chapters N=20 times; stop at the first difference
 	@for i in $$(seq 1 $(N)); do \
 		echo "== run $$i of $(N)"; \
 		$(PY) -m pytest -q -n 2 --dist loadfile $(NBVAL) notebooks || exit 1; \
@@ -112,11 +112,11 @@ refresh: setup ## run every chapter, and store those whose outputs or pictures h
 COURSE ?= course
 
 .PHONY: classroom
-classroom: setup ## a course for nbgrader in COURSE=course: each chapter an assignment, ready to hand out
+classroom: setup ## a course for nbgrader in COURSE=course: each chapter is an assignment, ready to hand out
 	@$(PY) -m tools.classroom layout "$(COURSE)"
 
 .PHONY: collect
-collect: setup ## take what was submitted of CHAPTER=03_splitting_heads through nbgrader's exchange into COURSE=course
+collect: setup ## take the submissions of CHAPTER=03_splitting_heads from nbgrader's exchange into COURSE=course
 	@$(PY) -m tools.classroom collect "$(COURSE)" "$(CHAPTER)"
 
 .PHONY: grade
@@ -124,11 +124,11 @@ grade: setup ## autograde CHAPTER=03_splitting_heads in COURSE=course: points, f
 	@$(PY) -m tools.classroom grade "$(COURSE)" "$(CHAPTER)"
 
 .PHONY: exercise
-exercise: setup ## a skeleton at every place that an exercise has: NAME=double_rows CHAPTER=03
+exercise: setup ## a skeleton of all parts of an exercise: NAME=double_rows CHAPTER=03
 	@$(PY) -m tools.exercise new "$(NAME)" "$(CHAPTER)"
 
 .PHONY: exercise-check
-exercise-check: setup ## everything that can turn red because of NAME=double_rows
+exercise-check: setup ## every check that can fail because of NAME=double_rows
 	@$(PY) -m tools.exercise check "$(NAME)"
 
 .PHONY: figures
@@ -142,7 +142,7 @@ site: setup ## the website of the chapters in SITE=build/site, from their stored
 	@$(PY) -m tools.site "$(SITE)"
 
 .PHONY: matrix
-matrix: setup ## write docs/check-matrix.md: what check says of the first tries of readers
+matrix: setup ## write docs/check-matrix.md: what check says about the first tries of readers
 	@$(PY) -m tests.check.matrix
 
 .PHONY: stability

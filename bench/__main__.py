@@ -1,7 +1,7 @@
 """``python -m bench [PART ...]``: ratios measured side by side in one run; ``--help`` lists the parts.
 
 A figure in seconds would say more about the machine than about the code. Each line is a ratio, or a
-time next to one that was taken in the same run, with what the project asks for beside it.
+time beside another time from the same run, with the project's limit.
 """
 
 import argparse

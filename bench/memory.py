@@ -1,4 +1,4 @@
-"""How peak memory grows with the length of the sequence, each length in a process of its own."""
+"""How peak memory grows with the length of the sequence, each length in a separate process."""
 
 import json
 import math
@@ -10,11 +10,11 @@ from pathlib import Path
 
 D_MODEL, HEADS = 256, 8
 LENGTHS = (2048, 4096, 8192, 16384)
-KEPT_LENGTHS = (1024, 2048, 4096)  # with the weights kept; longer would not fit many machines
+KEPT_LENGTHS = (1024, 2048, 4096)  # with the weights kept; longer ones would not fit on many machines
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held so far."""
+    """The most memory that this process has used so far."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) * 1024
@@ -23,7 +23,7 @@ def peak_bytes() -> int:
 
 
 def measure(n: int, need_weights: bool, masked: bool, backward: bool) -> int:
-    """Bytes that one pass adds to what the layer, its input and PyTorch itself hold."""
+    """Bytes that one pass needs in addition to the layer, its input and PyTorch itself."""
     import torch
 
     from mha_lab import MultiHeadAttention, padding_mask
@@ -38,14 +38,14 @@ def measure(n: int, need_weights: bool, masked: bool, backward: bool) -> int:
         if backward:
             output.sum().backward()
 
-    run(x[:, :64], None if mask is None else mask[..., :64])  # what is loaded once
+    run(x[:, :64], None if mask is None else mask[..., :64])  # loads what is loaded only once
     before = peak_bytes()
     run(x, mask)
     return peak_bytes() - before
 
 
 def in_a_fresh_process(**asked: object) -> int:
-    """``measure`` where no earlier pass has left memory behind."""
+    """``measure`` in a process without memory of earlier passes."""
     command = [sys.executable, "-m", "bench.memory", json.dumps(asked)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

@@ -1,4 +1,4 @@
-"""From a pointer's move to the finished layout of an explorable at its largest, in headless Chromium."""
+"""The time from a pointer's move to the finished layout of the largest explorables, in headless Chromium."""
 
 import statistics
 
@@ -87,7 +87,7 @@ def report() -> None:
 
 
 def _frame(page) -> float:
-    """The time between two frames: what the machine can do at best."""
+    """The time between two frames: the best that the machine can do."""
     return page.evaluate(
         "() => new Promise((done) => requestAnimationFrame((a) => requestAnimationFrame((b) => done(b - a))))"
     )

@@ -1,4 +1,4 @@
-"""Two things timed in turns, so that whatever else the machine does hits both."""
+"""Times two things in turns, so that other work of the machine affects both."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ def seconds(run: Callable[[], object]) -> float:
 def ratio(
     ours: Callable[[], object], theirs: Callable[[], object], rounds: int
 ) -> tuple[float, float, float]:
-    """Time of ours over time of theirs: ``(median, lower quartile, upper quartile)`` over rounds.
+    """Time of ours divided by time of theirs: ``(median, lower quartile, upper quartile)`` over rounds.
 
     Each round runs both, in an order that changes from round to round; one round before is thrown
     away.
@@ -32,5 +32,5 @@ def ratio(
 
 
 def verdict(value: float, most: float) -> str:
-    """What was asked for, and whether it holds."""
+    """The limit, and whether it is met."""
     return f"asked: at most {most:g}  {'ok' if value <= most else 'MISSED'}"

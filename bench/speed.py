@@ -1,4 +1,4 @@
-"""The layer against PyTorch's layer, and against the least that must be computed."""
+"""The layer against PyTorch's layer, and against the minimum that must be computed."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ ROUNDS = 40
 
 
 class FourProjections(nn.Module):
-    """Nothing but four linear maps around PyTorch's fused attention."""
+    """Only four linear maps around PyTorch's fused attention."""
 
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class FourProjections(nn.Module):
 
 
 def forward(call: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], None]:
-    """One forward pass as in use: no gradients."""
+    """One forward pass as in inference: no gradients."""
 
     @torch.no_grad()
     def run() -> None:

@@ -17,12 +17,12 @@ TRAINS = {"07": 60, "08": 60, "10": 110}  # chapters that train or measure, by t
 
 
 def python(program: str) -> None:
-    """Run it in a fresh interpreter."""
+    """Run the program in a fresh interpreter."""
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def report_import() -> None:
-    """The whole process, with and without this package."""
+    """Time the whole process, with and without this package."""
     middle, low, high = ratio(lambda: python("import mha_lab"), lambda: python("import torch"), ROUNDS)
     print(
         f"import mha_lab / import torch: {middle:.3f} ({low:.3f} to {high:.3f}), median of {ROUNDS} rounds  "

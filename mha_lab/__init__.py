@@ -1,9 +1,9 @@
 """mha_lab: multi-head attention in small, finished pieces that the chapters build and then import.
 
-One mask convention holds throughout: boolean, ``True`` = may attend, broadcastable to
-``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier;
-``mha_lab.plot`` and ``mha_lab.explore`` bring matplotlib and widgets when they are first used. What
-chapters 06 to 10 build is in ``mha_lab.chapters``, a module for each subject.
+All masks follow one convention: boolean, ``True`` = may attend, broadcastable to
+``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier; matplotlib and
+widgets are imported when ``mha_lab.plot`` and ``mha_lab.explore`` are first used. ``mha_lab.chapters`` has
+a module for each subject of chapters 06 to 10.
 """
 
 from importlib import import_module

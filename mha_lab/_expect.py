@@ -1,7 +1,7 @@
-"""Checks of what callers pass in: each failure says expected, got and the likely mistake.
+"""Checks of arguments: each error says what was expected, what was passed, and the likely mistake.
 
-Every public function calls these before it computes anything, so a wrong argument never costs a
-matrix product and never surfaces as an error from deep inside PyTorch.
+Every public function calls these before it computes anything, so a wrong argument never wastes a
+matrix product and never causes an error deep inside PyTorch.
 """
 
 import math
@@ -19,12 +19,12 @@ def fail(error: type[Exception], what: str, expected: str, got: object, hint: st
 
 
 def shape(size: Sequence[int]) -> str:
-    """A shape the way the documentation writes it: ``(2, 5, 4)``."""
+    """A shape as the documentation writes it: ``(2, 5, 4)``."""
     return str(tuple(size))
 
 
 def whole_number(name: str, value: object, *, at_least: int = 1) -> int:
-    """``value`` if it is an ``int`` that is large enough (``bool`` is not taken for one)."""
+    """``value`` if it is an ``int`` that is large enough (a ``bool`` does not count)."""
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
         got = f"shape {shape(value.shape)}" if isinstance(value, Tensor) else repr(value)
         hint = "Did a division with / make a float? Use //." if isinstance(value, float) else ""
@@ -39,13 +39,13 @@ def real_number(name: str, value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         hint = "Call .item() on a tensor of one element." if isinstance(value, Tensor) else ""
         fail(TypeError, name, "a number", type(value).__name__, hint)
-    if not abs(value) <= sys.float_info.max:  # NaN, an infinity, or an int that no float can hold
+    if not abs(value) <= sys.float_info.max:  # NaN, an infinity, or an int that is too large for a float
         fail(ValueError, name, "a finite number", value)
     return value
 
 
 def scale(value: object, width: int) -> int | float:
-    """What dot products over ``width`` numbers are multiplied by; ``None`` means ``1 / sqrt(width)``."""
+    """The factor for dot products over ``width`` numbers; ``None`` means ``1 / sqrt(width)``."""
     return 1.0 / math.sqrt(width) if value is None else real_number("scale", value)
 
 
@@ -70,19 +70,19 @@ def tensor(name: str, value: object, wanted: str, *, min_rank: int, max_rank: in
 
 
 def floating(name: str, value: Tensor) -> None:
-    """``value`` holds floating-point numbers."""
+    """``value`` has a floating-point dtype."""
     if not value.is_floating_point():
         fail(TypeError, name, "a floating-point dtype", value.dtype, f"Did you mean {name}.float()?")
 
 
 def boolean(name: str, value: Tensor, hint: str) -> None:
-    """``value`` holds booleans."""
+    """``value`` is a boolean tensor."""
     if value.dtype != torch.bool:
         fail(TypeError, name, "a boolean tensor (dtype torch.bool)", value.dtype, hint)
 
 
 def sequence(name: str, value: Tensor, axis: int = -2) -> None:
-    """The sequence axis of ``value`` holds at least one token."""
+    """The sequence axis of ``value`` has at least one token."""
     if value.shape[axis] == 0:
         got = f"shape {shape(value.shape)}, whose sequence is empty"
         fail(ValueError, name, "at least one token", got, "Was every token filtered out before this call?")
@@ -108,7 +108,7 @@ def leading(**tensors: Tensor) -> tuple[int, ...]:
         joined = _broadcast(common, tuple(other.shape[:-2]))
         if joined is None:
             expected = f"leading axes that broadcast with {first}'s {shape(common)}"
-            hint = "Do both hold the same batch, with heads split (or not) in both?"
+            hint = "Do both have the same batch, and are heads split in both or in neither?"
             fail(ValueError, name, expected, shape(other.shape), hint)
         common = joined
     return common
@@ -123,14 +123,14 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None
 
 
 def width(name: str, value: Tensor, size_name: str, size: int) -> None:
-    """The last axis of ``value`` holds ``size`` numbers."""
+    """The last axis of ``value`` has ``size`` numbers."""
     if value.shape[-1] != size:
         expected = f"a last axis of {size_name} = {size}"
         fail(ValueError, name, expected, f"{value.shape[-1]}, from shape {shape(value.shape)}")
 
 
 def divides(name: str, value: int, whole_name: str, whole: int) -> None:
-    """``whole`` can be cut into ``value`` equal parts."""
+    """``whole`` can be divided into ``value`` equal parts."""
     if whole == 0 or whole % value:
         possible = ", ".join(str(part) for part in range(1, whole + 1) if whole % part == 0)
         fail(
@@ -143,7 +143,7 @@ def divides(name: str, value: int, whole_name: str, whole: int) -> None:
 
 
 def same_batch(axis: int = 0, **tensors: Tensor) -> None:
-    """All tensors are batched, with as many samples each, or none is."""
+    """All tensors have a batch axis with the same number of samples, or none has one."""
     (first, reference), *others = tensors.items()
     for name, other in others:
         if other.ndim != reference.ndim:
@@ -167,14 +167,14 @@ def same_batch(axis: int = 0, **tensors: Tensor) -> None:
 
 
 def function(name: str, value: object, wanted: str) -> None:
-    """``value`` is ``None`` or can be called, and is not a class in place of an instance."""
+    """``value`` is ``None`` or a callable, and not a class passed instead of an instance."""
     if value is not None and (isinstance(value, type) or not callable(value)):
         hint = f"Did you mean {value.__name__}(...)?" if isinstance(value, type) else ""
         fail(TypeError, name, f"None or a callable {wanted}", repr(value), hint)
 
 
 def scored(scores: object, target: Sequence[int]) -> Tensor:
-    """What a ``score`` of the caller's own returned, if it has the shape that weights have."""
+    """The result of the caller's own ``score``, if it has the shape of the weights."""
     wanted = f"(batch, heads, query, key) = {shape(target)}"
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
         got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
@@ -186,7 +186,7 @@ def scored(scores: object, target: Sequence[int]) -> Tensor:
 
 
 def transformed(both: object, query: Sequence[int], key: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """What a ``transform`` returned, if it is two tensors of the shapes that it was given."""
+    """The result of a ``transform``, if it is two tensors of the same shapes as its arguments."""
     wanted = f"a callable that returns (query, key) of shapes {shape(query)} and {shape(key)}"
     if not isinstance(both, tuple) or len(both) != 2 or not all(isinstance(x, Tensor) for x in both):
         fail(TypeError, "transform", wanted, type(both).__name__)
@@ -196,7 +196,7 @@ def transformed(both: object, query: Sequence[int], key: Sequence[int]) -> tuple
 
 
 def query_and_key(query: object, key: object) -> tuple[int, ...]:
-    """Both can be multiplied into scores; returns the leading axes that the scores will have."""
+    """Scores can be computed from both; returns the leading axes of the scores."""
     tensor("query", query, "(..., n_q, d_k)", min_rank=2)
     tensor("key", key, "(..., n_k, d_k)", min_rank=2)
     floating("query", query)
@@ -217,7 +217,7 @@ def query_and_key(query: object, key: object) -> tuple[int, ...]:
 def query_key_and_value(
     query: object, key: object, value: object, mask: object
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The leading axes of the scores and of the output, if the inputs of an attention fit together."""
+    """The leading axes of the scores and of the output, if the inputs of attention fit together."""
     batch = query_and_key(query, key)
     tensor("value", value, "(..., n_k, d_v)", min_rank=2)
     floating("value", value)
@@ -265,7 +265,7 @@ def mask_for(mask: object, target: Sequence[int], device: torch.device) -> None:
 
 
 def _hint(sizes: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """The likely mistake behind a mask of shape ``sizes`` where ``wanted`` was needed."""
+    """The likely mistake, if a mask has shape ``sizes`` and should have ``wanted``."""
     n_query, n_key = wanted[-2:]
     batch = wanted[0] if len(wanted) > 2 else None
     if len(wanted) == 4 and sizes == (batch, n_key):
@@ -283,7 +283,7 @@ def _hint(sizes: tuple[int, ...], wanted: tuple[int, ...]) -> str:
             f"mask_from_blocked(mask).view{shape(wanted)}?"
         )
     if len(sizes) == len(wanted) + 1 and sizes[-3:-2] == (1,):
-        return "Its heads axis has no counterpart here: did you mean mask.squeeze(-3)?"
+        return "The scores have no heads axis: did you mean mask.squeeze(-3)?"
     if len(sizes) >= 2 and sizes[-2:] == (n_key, n_query) and n_query != n_key:
         return "Queries are rows and keys are columns: did you mean mask.mT?"
     return "Queries are rows and keys are columns; an axis of size 1 is repeated."

@@ -1,7 +1,7 @@
-"""The same attention where no gradient will be asked for, in one buffer: less memory, less time.
+"""The same attention in one buffer, for calls without a gradient: it takes less memory and less time.
 
-``mha_lab.attention`` has the formula. Here the weights overwrite the scores, and without a mask a few heads
-are finished at a time, while their scores are still in the processor's cache.
+``mha_lab.attention`` has the formula. Here the weights overwrite the scores. Without a mask, a few heads
+are computed at a time, while their scores are still in the processor's cache.
 """
 
 import math
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from mha_lab.masks import hidden_score
 
-BLOCK = 2**20  # scores that are worked on together: 4 MB in float32, about what a core's caches hold
+BLOCK = 2**20  # scores that are computed together: 4 MB in float32, about the size of a core's caches
 
 
 def applies(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """No gradient, function transform, exporter or autocast will look at the steps in between."""
+    """Whether no gradient, function transform, exporter or autocast needs the steps in between."""
     in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
     return not (
         (torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)))

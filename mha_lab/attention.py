@@ -30,7 +30,7 @@ def scaled_dot_product_scores(
     Args:
         query: ``(..., n_q, d_k)``.
         key: ``(..., n_k, d_k)``; the leading axes broadcast with those of ``query``.
-        scale: what the dot products are multiplied by; ``None`` means ``1 / sqrt(d_k)``, which
+        scale: the factor for the dot products; ``None`` means ``1 / sqrt(d_k)``, which
             keeps the variance of the scores near 1 whatever ``d_k`` is.
 
     Returns:
@@ -46,7 +46,7 @@ def scaled_dot_product_scores(
 
 
 def _scores(query: Tensor, key: Tensor, scale: int | float) -> Tensor:
-    """Unchecked. Scaling the query touches ``n_q * d_k`` numbers; the scores are ``n_q * n_k``."""
+    """No checks. Scaling the query touches ``n_q * d_k`` numbers; the scores have ``n_q * n_k``."""
     return (query * scale) @ key.mT
 
 
@@ -65,7 +65,7 @@ def masked_softmax(
             hides nothing.
 
     Returns:
-        ``(..., n_q, n_k)``; each row sums to 1, or to 0 where nothing is visible.
+        ``(..., n_q, n_k)``; each row sums to 1, or to 0 if nothing is visible.
 
     Source: Vaswani et al. 2017, section 3.2.3 (masking before the softmax). The row of zeros is
     what ``torch.nn.functional.scaled_dot_product_attention`` returns for such a row.
@@ -83,7 +83,7 @@ def masked_softmax(
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Unchecked."""
+    """No checks."""
     if mask is None:
         return torch.softmax(scores, dim=-1)
     hidden, empty = hidden_score(mask, scores.dtype)
@@ -99,7 +99,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     dropout_p: float = 0.0,
 ) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*#batch n_q n_k"]]:
-    """For each query the average of the values, weighted by how well their keys match.
+    """For each query, the average of the values, weighted by how well their keys match.
 
     ``weights = softmax(scale * query @ key.mT)`` over the visible keys, ``output = weights @ value``.
 
@@ -109,8 +109,8 @@ def scaled_dot_product_attention(
         value: ``(..., n_k, d_v)``, one row for each key.
         mask: boolean, ``True`` = may attend, broadcastable to ``(..., n_q, n_k)``.
         scale: ``None`` means ``1 / sqrt(d_k)``.
-        dropout_p: the probability with which a weight is set to 0, the others growing by
-            ``1 / (1 - dropout_p)``. Applied whenever it is above 0, as PyTorch's function does.
+        dropout_p: the probability that a weight is set to 0; the others are multiplied by
+            ``1 / (1 - dropout_p)``. It applies whenever it is above 0, as in PyTorch's function.
 
     Returns:
         ``(output, weights)``: ``(..., n_q, d_v)`` and ``(..., n_q, n_k)``. The weights are those
@@ -135,7 +135,7 @@ def _attend(
     scale: int | float,
     dropout_p: int | float,
 ) -> tuple[Tensor, Tensor]:
-    """Unchecked."""
+    """No checks."""
     if dropout_p == 0.0 and _inplace.applies(query, key, value):
         return _inplace.attend(query, key, value, mask, scale)
     return weighted_sum(_masked_softmax(_scores(query, key, scale), mask), value, dropout_p)
@@ -144,7 +144,7 @@ def _attend(
 def weighted_sum(
     weights: Float[Tensor, "*#batch n_q n_k"], value: Float[Tensor, "*#batch n_k d_v"], dropout_p: int | float
 ) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*#batch n_q n_k"]]:
-    """The last step: drop weights with probability ``dropout_p``, average the values by the rest."""
+    """The last step: drop weights with probability ``dropout_p``, and average the values by the rest."""
     if dropout_p > 0.0:
         weights = F.dropout(weights, dropout_p)
     return weights @ value, weights
@@ -157,10 +157,11 @@ def fused_attention(
     mask: Bool[Tensor, "..."] | None,
     dropout_p: float,
 ) -> Float[Tensor, "*batch n_q d_v"]:
-    """The output alone, by PyTorch's fused kernel: it never stores the ``n_q * n_k`` weights.
+    """Only the output, by PyTorch's fused kernel, which never stores the ``n_q * n_k`` weights.
 
-    A row that sees nothing is opened for the kernel and set to 0 afterwards, so its output and its
-    gradients do not depend on what a kernel makes of such a row. The kernels want four axes.
+    If a query may attend to nothing, the kernel gets a row of ``True`` instead, and the output is set to 0
+    afterwards: it and its gradients do not depend on how a kernel treats such a row. The kernels need
+    four axes.
     """
     lead = (1,) * (4 - query.ndim)
     query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))

@@ -1,4 +1,4 @@
-"""Cutting the width of a tensor into heads, and putting it together again.
+"""Splitting the width of a tensor into heads, and merging the heads again.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -18,13 +18,13 @@ def split_heads(
 ) -> Shaped[Tensor, "*batch num_heads n d_k"]:
     """Give each head its own ``d_k = d_model // num_heads`` columns of every token.
 
-    ``split[..., h, i, c] = x[..., i, h * d_k + c]``: head ``h`` sees all tokens, and of each token
-    the columns ``h * d_k`` to ``(h + 1) * d_k``. The result is a view of ``x`` wherever PyTorch
+    ``split[..., h, i, c] = x[..., i, h * d_k + c]``: head ``h`` sees all tokens, and the columns
+    ``h * d_k`` to ``(h + 1) * d_k`` of each token. The result is a view of ``x`` whenever PyTorch
     can make one; nothing is copied.
 
     Args:
         x: ``(..., n, d_model)``.
-        num_heads: how many heads; it divides ``d_model``.
+        num_heads: how many heads; it must divide ``d_model``.
 
     Returns:
         ``(..., num_heads, n, d_k)``.

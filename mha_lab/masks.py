@@ -1,4 +1,4 @@
-"""Masks in one convention, ``True`` = may attend, and the way to and from the others.
+"""Masks in one convention, ``True`` = may attend, and conversions to and from the others.
 
 =========== ======================= ==========================================================
 convention  a hidden key is         who uses it
@@ -28,13 +28,13 @@ def causal_mask(
 ) -> Bool[Tensor, "n_query n_key"]:
     """Each query sees the keys up to its own position; the last query sees the last key.
 
-    ``mask[i, j] = j <= i + (n_key - n_query)``. With fewer queries than keys the queries are the
-    newest tokens, as in generation with a cache. With more, the first queries see nothing.
+    ``mask[i, j] = j <= i + (n_key - n_query)``. With fewer queries than keys, the queries are
+    the newest tokens, as in generation with a cache. With more, the first queries see nothing.
 
     Args:
         n_query: number of queries, at least 1.
         n_key: number of keys; ``None`` means ``n_query``.
-        device: where the mask is made; ``None`` means PyTorch's default.
+        device: the device of the mask; ``None`` means PyTorch's default.
 
     Returns:
         ``(n_query, n_key)``, boolean, ``True`` = may attend.
@@ -56,7 +56,7 @@ def padding_mask(
     """Hide the padding at the end of each sample: ``mask[b, 0, 0, j] = j < lengths[b]``.
 
     Args:
-        lengths: how many real tokens each sample has, ``(batch,)``; 0 hides a sample whole.
+        lengths: how many real tokens each sample has, ``(batch,)``; 0 hides the whole sample.
         max_length: how long the padded samples are; ``None`` means the longest of ``lengths``.
 
     Returns:
@@ -64,9 +64,9 @@ def padding_mask(
         queries.
 
     Raises:
-        TypeError: ``lengths`` does not hold whole numbers.
+        TypeError: ``lengths`` are not whole numbers.
         ValueError: a rank other than 1, no sample, a negative length, one above ``max_length``, or
-            nothing but zeros and no ``max_length``.
+            only zeros without ``max_length``.
 
     >>> padding_mask([2, 3])[:, 0, 0]
     tensor([[ True,  True, False],
@@ -93,7 +93,7 @@ def padding_mask(
         expect.fail(ValueError, "lengths", "no length below 0", shortest)
     if max_length is None:
         if longest == 0:
-            hint = "Say max_length=... if every sample really is empty."
+            hint = "Pass max_length=... if every sample really is empty."
             expect.fail(ValueError, "lengths", "at least one length above 0", lengths.tolist(), hint)
         max_length = longest
     elif longest > expect.whole_number("max_length", max_length):
@@ -117,7 +117,7 @@ def mask_from_blocked(blocked: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]
 
 
 def mask_to_blocked(mask: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
-    """From ``True`` = may attend to ``True`` = hidden, as ``torch.nn.MultiheadAttention`` has it.
+    """From ``True`` = may attend to ``True`` = hidden (``torch.nn.MultiheadAttention``).
 
     Args:
         mask: boolean, any shape.
@@ -152,7 +152,7 @@ def mask_from_additive(bias: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
     visible = bias == 0
     other = bias[~(visible | (bias == -math.inf))]
     if other.numel():
-        hint = "To hide where a large negative number stands, say bias.masked_fill(bias < -1e4, -math.inf)."
+        hint = "To hide keys with a large negative number, use bias.masked_fill(bias < -1e4, -math.inf)."
         expect.fail(ValueError, "bias", "only 0 and -inf", other.flatten()[0].item(), hint)
     return visible
 
@@ -162,8 +162,8 @@ def mask_to_additive(
 ) -> Float[Tensor, "*shape"]:
     """From ``True`` = may attend to 0 and ``-inf``, to be added to scores of ``dtype``.
 
-    A row that is ``-inf`` throughout makes NaN in a plain softmax; ``masked_softmax`` with the
-    boolean mask does not.
+    A row of only ``-inf`` gives NaN in a plain softmax, but not in ``masked_softmax`` with the
+    boolean mask.
 
     Args:
         mask: boolean, any shape.
@@ -180,11 +180,11 @@ def mask_to_additive(
 
 
 def hidden_score(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What stands in for a hidden score, row by row, and which rows see nothing at all.
+    """The number that replaces hidden scores in each row, and which rows see nothing.
 
-    ``-inf`` in an ordinary row; 0 in a row that sees nothing. A softmax over ``-inf`` alone is NaN
-    in both directions; masks before and after would cover that, but not from a search for NaN
-    (``torch.autograd.detect_anomaly``), which would stop at a layer that is in order.
+    It is ``-inf`` in an ordinary row, and 0 in a row that sees nothing. A softmax over only ``-inf`` is
+    NaN, forward and backward. Masking the result would remove the NaN, but a search for NaN
+    (``torch.autograd.detect_anomaly``) would still find it, and stop at a correct layer.
     """
     empty = ~mask.any(dim=-1, keepdim=True) if mask.ndim else ~mask
     return torch.zeros_like(empty, dtype=dtype).masked_fill(~empty, -math.inf), empty

@@ -69,7 +69,7 @@ class SingleHeadAttention(nn.Module):
             x: ``(batch, n_q, d_model)``, or ``(n_q, d_model)`` without a batch.
             context: ``(batch, n_k, d_model)``; ``None`` means ``x``: self-attention.
             mask: boolean, ``True`` = may attend, broadcastable to ``(batch, n_q, n_k)``. A mask
-                with a heads axis of size 1, as ``padding_mask`` makes it, is taken too.
+                with a heads axis of size 1, as ``padding_mask`` makes it, is accepted too.
 
         Returns:
             ``(output, weights)``: ``(batch, n_q, d_v)`` and ``(batch, n_q, n_k)``.
@@ -94,9 +94,10 @@ class MultiHeadAttention(nn.Module):
     """Several heads side by side, each with its own projections, mixed by one output projection.
 
     ``output = Concat(head_1, ..., head_h) W_o`` with
-    ``head_i = attention(query W_q[i], key W_k[i], value W_v[i])``. The projections of all heads
-    are the column blocks of one wide ``Linear`` each; ``split_heads`` cuts them apart. With the
-    default widths the number of parameters does not depend on ``num_heads``.
+    ``head_i = attention(query W_q[i], key W_k[i], value W_v[i])``. The query projections of all
+    heads are column blocks of one wide ``Linear``, and so are those of keys and of values;
+    ``split_heads`` separates the heads. With the default widths, the number of parameters does not depend
+    on ``num_heads``.
 
     Args:
         d_model: the width of the output.
@@ -109,7 +110,7 @@ class MultiHeadAttention(nn.Module):
         dropout: the probability of dropping a weight, in training only.
         transform: a callable ``(query, key) -> (query, key)`` on tensors split into heads,
             ``(batch, num_heads, n, d_k)``, applied before the scores, such as ``positions.Rotary()``.
-            It works with everything else: the fused kernel, a ``score``, a cache of keys.
+            It works with all other options: the fused kernel, a ``score``, a cache of keys.
         score: a callable ``(query, key) -> scores`` on the same tensors, used in place of the scaled
             dot product: ``AdditiveScore``, ``RelativePositionBias``, ``AlibiScore``. It gets the vectors of
             all queries and keys, and returns all scores, ``(batch, num_heads, n_q, n_k)``. (PyTorch's
@@ -118,8 +119,9 @@ class MultiHeadAttention(nn.Module):
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
 
-    A ``transform`` or ``score`` that is a module is registered and trained along. The projections start as
-    ``torch.nn.MultiheadAttention``'s do: ``q_proj``, ``k_proj`` and ``v_proj`` Xavier-uniform, biases 0.
+    A ``transform`` or ``score`` that is a module is registered and trained with the layer. The initial
+    weights are as in ``torch.nn.MultiheadAttention``: ``q_proj``, ``k_proj`` and ``v_proj`` are
+    Xavier-uniform, and the biases are 0.
 
     Source: Vaswani et al. 2017, section 3.2.2.
 
@@ -186,16 +188,16 @@ class MultiHeadAttention(nn.Module):
             key: ``(batch, n_k, kdim)``; ``None`` means ``query``: self-attention.
             value: ``(batch, n_k, vdim)``; ``None`` means ``key``.
             mask: boolean, ``True`` = may attend, broadcastable to ``(batch, num_heads, n_q, n_k)``
-                also when ``batch_first=False``. A query that may attend to nothing gets zeros from
+                even if ``batch_first=False``. A query that may attend to nothing gets zeros from
                 every head, so its output is the bias of ``out_proj``.
-            need_weights: ``False`` takes PyTorch's fused attention, which never stores the
-                weights: less time, and memory that grows with ``n`` and not ``n²``. With a
-                ``score`` of your own the weights are computed all the same.
+            need_weights: ``False`` uses PyTorch's fused attention, which never stores the
+                weights: it takes less time, and memory that grows with ``n`` and not with ``n²``.
+                With a ``score`` of your own, the weights are computed anyway.
 
         Returns:
-            ``(output, weights)``: ``output`` as ``query`` but ``d_model`` wide; ``weights``
-            ``(batch, num_heads, n_q, n_k)``, never averaged over heads, after dropout, or ``None``
-            if not needed.
+            ``(output, weights)``: ``output`` has the axes of ``query`` and is ``d_model`` wide; ``weights``
+            are ``(batch, num_heads, n_q, n_k)``, after dropout and never averaged over heads, or
+            ``None`` if not needed.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -219,7 +221,7 @@ class MultiHeadAttention(nn.Module):
         Float[Tensor, "*batch heads n_k d_k"],
         Float[Tensor, "*batch heads n_k d_v"],
     ]:
-        """``split(query W_q)``, ``split(key W_k)``, ``split(value W_v)``; what comes in is not checked."""
+        """``split(query W_q)``, ``split(key W_k)``, ``split(value W_v)``; the inputs are not checked."""
         pairs = ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
         q, k, v = (split_heads(projection(x), self.num_heads) for projection, x in pairs)
         return q, k, v
@@ -232,7 +234,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None,
         need_weights: bool = True,
     ) -> tuple[Float[Tensor, "*batch heads n_q d_v"], Float[Tensor, "*batch heads n_q n_k"] | None]:
-        """All heads at once, between the projections; what comes in is not checked."""
+        """All heads at once, between the projections; the inputs are not checked."""
         if self.transform is not None:
             shapes = query.shape, key.shape
             query, key = expect.transformed(self.transform(query, key), *shapes)
@@ -245,7 +247,7 @@ class MultiHeadAttention(nn.Module):
         return fused_attention(query, key, value, mask, dropout_p), None
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
-        """All that can be wrong with the inputs, before anything is computed."""
+        """Check the inputs, before anything is computed."""
         sequence_axis = -2 if self.batch_first else 0
         order = "batch, n" if self.batch_first else "n, batch"
         inputs = (("query", query, "qdim"), ("key", key, "kdim"), ("value", value, "vdim"))
@@ -272,15 +274,15 @@ class MultiHeadAttention(nn.Module):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
-        """A copy of PyTorch's layer: same weights, dtype, device and training mode.
+        """A copy of PyTorch's layer, with the same weights, dtype, device and training mode.
 
-        Mind the masks: PyTorch's boolean masks mean ``True`` = hidden; convert them by
+        Its masks are different: in PyTorch's boolean masks, ``True`` = hidden; convert them with
         ``mask_from_blocked``.
 
         Raises:
-            TypeError: ``module`` is no ``torch.nn.MultiheadAttention``.
-            ValueError: it was made with ``add_bias_kv`` or ``add_zero_attn``, which add a key that
-                no token stands behind.
+            TypeError: ``module`` is not a ``torch.nn.MultiheadAttention``.
+            ValueError: it was made with ``add_bias_kv`` or ``add_zero_attn``, which add a key
+                that belongs to no token.
 
         >>> MultiHeadAttention.from_torch(nn.MultiheadAttention(6, 3)).num_heads
         3
@@ -289,7 +291,7 @@ class MultiHeadAttention(nn.Module):
             expect.fail(TypeError, "module", "a torch.nn.MultiheadAttention", type(module).__name__)
         if module.bias_k is not None or module.add_zero_attn:
             expected = "a layer without add_bias_kv and add_zero_attn"
-            expect.fail(ValueError, "module", expected, "one that adds a key that no token stands behind")
+            expect.fail(ValueError, "module", expected, "one that adds a key that belongs to no token")
         layer = cls(
             module.embed_dim,
             module.num_heads,
@@ -306,8 +308,8 @@ class MultiHeadAttention(nn.Module):
         """PyTorch's layer with a copy of these weights: the inverse of ``from_torch``.
 
         Raises:
-            ValueError: PyTorch's layer has no place for a ``score``, a ``transform``, a ``qdim`` other than
-                ``d_model``, or heads of another width than ``d_model // num_heads``.
+            ValueError: PyTorch's layer has no ``score``, no ``transform``, no ``qdim`` other than
+                ``d_model``, and no heads of a width other than ``d_model // num_heads``.
 
         >>> MultiHeadAttention(6, 3).to_torch().num_heads
         3
@@ -317,7 +319,7 @@ class MultiHeadAttention(nn.Module):
         for name, value in wanted.items():
             if getattr(self, name) != value:
                 got = repr(getattr(self, name))
-                expect.fail(ValueError, name, f"{value}, PyTorch's layer knows no other", got)
+                expect.fail(ValueError, name, f"{value}, the only value in PyTorch's layer", got)
         module = nn.MultiheadAttention(
             self.d_model,
             self.num_heads,
@@ -345,7 +347,7 @@ class MultiHeadAttention(nn.Module):
 def torch_parameters(
     module: nn.MultiheadAttention, take: Callable[[Tensor], Tensor] = lambda p: p
 ) -> list[Tensor]:
-    """The same list, out of the packed tensors that PyTorch's layer keeps; ``take`` before unpacking."""
+    """The same list, from the packed tensors of PyTorch's layer; ``take`` is called before unpacking."""
     if module.in_proj_weight is not None:
         weights = list(take(module.in_proj_weight).chunk(3))
     else:

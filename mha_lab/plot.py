@@ -1,14 +1,14 @@
-"""Pictures of attention: weights as heatmaps, where memory goes when heads are split, the layer's shapes.
+"""Pictures of attention: weights as heatmaps, the memory layout of split heads, the layer's shapes.
 
-Queries are rows, keys are columns, one scale from 0 to 1 for all heads. In every heatmap
+Queries are rows, keys are columns, and all heads have one scale from 0 to 1. In every heatmap
 
 * a white to dark blue cell is a weight, from 0 to 1;
 * a grey, hatched cell is hidden by the mask, which is not the same as a weight of 0;
 * a red cell that says NaN is not a number.
 
-Each picture is made in two steps: ``..._data`` computes what is drawn, and can be tested; the
-function without ``_data`` draws it. A picture also carries its own description in words, made from
-the same numbers, for readers who cannot see it: ``show`` stores it beside the picture.
+Each picture is made in two steps: ``..._data`` computes the numbers, and can be tested; the
+function without ``_data`` draws them. A picture also has a description in words, made from the same
+numbers, for readers who cannot see it: ``show`` stores it beside the picture.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -50,10 +50,10 @@ Point = tuple[int | float, int | float]
 
 @dataclass(frozen=True)
 class HeatmapData:
-    """What a heatmap shows, before it is drawn.
+    """The content of a heatmap, before it is drawn.
 
     ``values`` is ``(n_q, n_k)``; ``hidden`` says which cells the mask hides; ``annotations`` is the
-    text in each cell, empty where nothing is written.
+    text in each cell, empty if there is none.
     """
 
     values: np.ndarray
@@ -71,7 +71,7 @@ def heatmap_data(
     mask: Bool[Tensor, "..."] | None = None,
     annotate: bool | None = None,
 ) -> HeatmapData:
-    """What ``attention_heatmap`` draws; see there for the arguments and errors."""
+    """The data that ``attention_heatmap`` draws; see there for the arguments and errors."""
     expect.tensor("weights", weights, "(n_q, n_k); weights[0, 0] is one head", min_rank=2, max_rank=2)
     expect.floating("weights", weights)
     expect.sequence("weights", weights)
@@ -97,7 +97,7 @@ def heatmap_data(
 
 
 def describe(data: HeatmapData, title: str | None = None) -> str:
-    """A heatmap in words: for each query the keys with the largest weights, and what is hidden.
+    """A heatmap in words: for each query the keys with the largest weights, and how many cells are hidden.
 
     >>> describe(heatmap_data(torch.tensor([[0.9, 0.1]]), ["dog"], ["a", "cat"]))
     'Heatmap of weights, 1 query by 2 keys. dog: a 0.90.'
@@ -141,15 +141,15 @@ def attention_heatmap(
 ) -> Axes:
     """One head's weights: a row for each query, a column for each key.
 
-    The scale is fixed: white is 0, dark blue is 1. Grey and hatched is hidden by ``mask``; red is NaN.
+    The scale is fixed: white is 0, dark blue is 1. Grey hatched cells are hidden by ``mask``; red is NaN.
 
     Args:
         weights: ``(n_q, n_k)``.
-        query_labels, key_labels: what to write at rows and columns; ``None`` means the positions,
-            or for the keys of a square heatmap the same as the queries. They are shown as typed.
+        query_labels, key_labels: the labels of rows and columns; ``None`` means the positions or,
+            for the keys of a square heatmap, the same as the queries. They are shown as typed.
         mask: boolean, ``True`` = may attend, broadcastable to ``(n_q, n_k)``.
         annotate: write the numbers into the cells; ``None`` means up to 100 cells.
-        title: stands above.
+        title: the text above the heatmap.
         cbar: draw the colour bar.
         ax: where to draw; ``None`` means a new figure.
 
@@ -187,7 +187,7 @@ def head_heatmaps(
         mask: boolean, ``True`` = may attend, broadcastable to ``(heads, n_q, n_k)``.
         annotate: as in ``attention_heatmap``.
         titles: one for each head; ``None`` means "head 0", "head 1", ...
-        columns: how many heads stand in a row.
+        columns: how many heads to draw in a row.
         axes: where to draw, one for each head; ``None`` means a new figure with one colour bar.
 
     Returns:
@@ -240,7 +240,7 @@ def contribution_heatmaps(
 
     Args:
         contributions: ``(heads, n, d_model)``, as ``head_h @ w_o[rows of h]``.
-        token_labels, feature_labels: what to write at rows and columns; ``None`` means positions.
+        token_labels, feature_labels: the labels of rows and columns; ``None`` means positions.
         axes: where to draw, one for each head and one for the sum; ``None`` means a new figure.
 
     Returns:
@@ -290,11 +290,11 @@ def contribution_heatmaps(
 
 @dataclass(frozen=True)
 class MemoryMap:
-    """Which number of memory each cell shows, for the input and for two ways to cut it.
+    """Which number of memory each cell shows, for the input and for two ways to split it.
 
     ``stored`` is ``(n, d_model)``; ``right`` (``split_heads``) and ``wrong`` (a bare ``view``) are
     ``(num_heads, n, d_k)``. ``token`` says to which token each number of memory belongs;
-    ``misplaced`` which cells of ``wrong`` hold the number of another token or head.
+    ``misplaced`` says which cells of ``wrong`` have the number of another token or head.
     """
 
     stored: np.ndarray
@@ -305,7 +305,7 @@ class MemoryMap:
 
 
 def memory_map_data(n: int, num_heads: int, d_k: int) -> MemoryMap:
-    """What ``memory_map`` draws; see there for the arguments and errors.
+    """The data that ``memory_map`` draws; see there for the arguments and errors.
 
     >>> memory_map_data(n=3, num_heads=2, d_k=2).right[1].tolist()
     [[2, 3], [6, 7], [10, 11]]
@@ -335,8 +335,8 @@ def memory_map(
 ) -> np.ndarray:
     """Where each element goes when heads are split: the input, the right way, the wrong way.
 
-    A cell's number is its place in memory, its colour the token that it belongs to. In the third
-    picture, a hatched cell holds a number that another token or head should have.
+    A cell's number is its place in memory, and its colour shows the token that it belongs to. In the
+    third picture, a hatched cell has a number that belongs to another token or head.
 
     Args:
         n: number of tokens.
@@ -388,12 +388,14 @@ def memory_map(
 def layer_shapes() -> Figure:
     """Every tensor of one call of the layer, with its shape, from the input to the output.
 
-    The shapes are those of tensors that were really computed, so the picture cannot be wrong about them.
-    Its description, for ``plot.show``, is made from the same tensors.
+    The shapes are read from computed tensors, so the picture cannot be wrong about them. Its description,
+    for ``plot.show``, is made from the same tensors.
 
     Source: Vaswani et al. 2017, section 3.2.2 and figure 2.
     """
-    with torch.random.fork_rng(devices=[]):  # the numbers do not matter; a seed set before must go on
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # the numbers do not matter; the caller's seed must keep its effect
         layer = MultiHeadAttention(d_model=6, num_heads=3)
     x, mask = torch.zeros(2, 5, 6), padding_mask([5, 3])
     wide = [projection(x) for projection in (layer.q_proj, layer.k_proj, layer.v_proj)]
@@ -446,24 +448,24 @@ def layer_shapes() -> Figure:
 
 
 def show(drawn: Axes | Figure | np.ndarray, alt: str | None = None) -> None:
-    """Show a picture under a cell, once, with a text for those who cannot see it.
+    """Show a picture under a cell, once, with a text for readers who cannot see it.
 
-    The text is stored beside the picture as what stands for it, so that a comparison of stored outputs, which
-    skips pixels, compares the drawn numbers.
+    The text is also stored as the picture's plain text. A comparison of stored outputs skips pixels, so this
+    text is how it compares the drawn numbers.
 
     Args:
-        drawn: what a function of this module returned, or a figure.
-        alt: what the picture shows, in words; ``None`` takes the descriptions that this module's
-            pictures carry. It is stored in the notebook with the picture.
+        drawn: the result of a function of this module, or a figure.
+        alt: a description of the picture in words; ``None`` uses the descriptions that this module's
+            pictures have. It is stored in the notebook with the picture.
 
     Raises:
-        ValueError: there is no ``alt``, and the picture carries no description.
+        ValueError: there is no ``alt``, and the picture has no description.
     """
     figure = drawn if isinstance(drawn, Figure) else np.asarray(drawn).reshape(-1)[0].figure
     if alt is None:
         alt = " ".join(ax.get_label() for ax in figure.axes if ax.get_label() not in ("", "<colorbar>"))
     if not alt.strip():
-        expect.fail(ValueError, "alt", "what the picture shows, in words", "nothing")
+        expect.fail(ValueError, "alt", "a description of the picture in words", "nothing")
     from IPython.core.pylabtools import print_figure
     from IPython.display import display
 
@@ -473,7 +475,7 @@ def show(drawn: Axes | Figure | np.ndarray, alt: str | None = None) -> None:
 
 
 def style() -> None:
-    """The look of the series: large enough to read, no lines that carry no meaning."""
+    """The style of the series: text that is large enough to read, and no lines without a meaning."""
     sns.set_theme(context="notebook", style="white", palette="colorblind", font_scale=0.9)
     plt.rcParams.update({"figure.dpi": 100, "axes.titlesize": "medium", "hatch.linewidth": 0.6})
 
@@ -490,7 +492,7 @@ def _labels(name: str, labels: Sequence[object] | None, length: int) -> list[str
 
 
 def _literal(labels: list[str]) -> list[str]:
-    """Labels as typed: a dollar sign stays one and starts no formula."""
+    """Labels as typed: a dollar sign stays a dollar sign and does not start a formula."""
     return [label.replace("$", r"\$") for label in labels]
 
 
@@ -588,7 +590,7 @@ def _draw_blocks(
 
 
 def _size(tensor: torch.Tensor) -> str:
-    """Of a tensor, for reading."""
+    """A tensor's shape, for reading."""
     return str(tuple(tensor.shape))
 
 

@@ -1,7 +1,7 @@
 """Ways to tell attention the order of its tokens: positions that are added, distances, rotations.
 
 ``sinusoidal_positions`` is added to the embeddings; ``Rotary`` turns queries and keys; ``alibi_bias`` is
-added to the scores. In all of them the last query sits on the last key, as in ``causal_mask``.
+added to the scores. In all of them, the last query is at the last key's position, as in ``causal_mask``.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -28,13 +28,13 @@ def sinusoidal_positions(
     """A fixed vector for each position, to be added to the embeddings.
 
     ``P[m, 2i] = sin(m * theta_i)`` and ``P[m, 2i + 1] = cos(m * theta_i)`` with
-    ``theta_i = base ** (-2i / d_model)``: each pair of columns is a hand of a clock, the first the
-    fastest.
+    ``theta_i = base ** (-2i / d_model)``: each pair of columns is the hand of a clock, and the
+    first pair is the fastest.
 
     Args:
         n: how many positions, counted from 0.
         d_model: the width of the embeddings, an even number.
-        base: the slowest clock's period is nearly ``2 * pi * base`` positions.
+        base: the period of the slowest hand is nearly ``2 * pi * base`` positions.
         dtype, device: of the result; it is computed in ``float64``.
 
     Returns:
@@ -61,21 +61,21 @@ def apply_rotary(
     """Turn each pair of numbers of ``x`` in its plane, by an angle that grows with the position.
 
     Pair ``i`` of token ``m``, ``(a, b)``, becomes ``(a cos t - b sin t, a sin t + b cos t)`` with
-    ``t = positions[m] * theta_i`` and ``theta_i = base ** (-2i / d)``. Lengths stay; the dot product
-    of a turned query and a turned key depends on their positions through the difference only.
+    ``t = positions[m] * theta_i`` and ``theta_i = base ** (-2i / d)``. Lengths do not change; the dot
+    product of a turned query and a turned key depends on their positions only through the difference.
 
     Args:
         x: queries or keys of each head, ``(..., n, d)``, with an even width ``d``; never values.
         positions: ``(n,)``, or with leading axes that broadcast to those of ``x``; ``None`` means
             0 to ``n - 1``.
-        base: the larger, the slower the last pairs turn.
+        base: the larger it is, the slower the last pairs turn.
         layout: which numbers form pair ``i``: ``"pairs"`` takes the neighbours ``2i`` and ``2i + 1``
             (as in the paper, GPT-J and Meta's LLaMA), ``"halves"`` takes ``i`` and ``i + d / 2`` (as in
-            GPT-NeoX, and in Hugging Face's LLaMA, whose weights were sorted for it). Weights trained
-            with one give other scores with the other.
+            GPT-NeoX, and in Hugging Face's LLaMA, whose weights were reordered for it). Weights
+            trained with one layout give different scores with the other.
 
     Returns:
-        as ``x``.
+        The same shape as ``x``.
 
     Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding",
     sections 3.2 and 3.4.2.
@@ -93,7 +93,7 @@ def apply_rotary(
     if positions is None:
         positions = torch.arange(n, device=x.device)
     _check_positions(positions, x)
-    precise = torch.promote_types(x.dtype, torch.float32)  # bfloat16 knows no position 257
+    precise = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
     angle = positions[..., None].to(precise) * _frequencies(d, base, precise, x.device)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     a, b = x.unflatten(-1, (d // 2, 2)).unbind(-1) if layout == "pairs" else x.chunk(2, dim=-1)
@@ -102,7 +102,7 @@ def apply_rotary(
 
 
 class Rotary(nn.Module):
-    """Turns queries and keys by ``apply_rotary``: what ``MultiHeadAttention(transform=...)`` takes.
+    """Turns queries and keys by ``apply_rotary``, for ``MultiHeadAttention(transform=Rotary())``.
 
     ``(query, key)`` becomes ``(R(i) query[i], R(j) key[j])``, where ``R(m)`` turns by position ``m``. Keys
     have positions 0 to ``n_k - 1``, queries the last ``n_q`` of these. There are no parameters.
@@ -120,7 +120,7 @@ class Rotary(nn.Module):
     def __init__(self, *, base: int | float = 10000.0, layout: Literal["pairs", "halves"] = "pairs") -> None:
         super().__init__()
         self.base, self.layout = base, layout
-        apply_rotary(torch.ones(1, 2), base=base, layout=layout)  # a wrong one fails here already
+        apply_rotary(torch.ones(1, 2), base=base, layout=layout)  # a wrong argument fails here
 
     def forward(
         self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
@@ -142,7 +142,7 @@ def alibi_slopes(
 ) -> Float[Tensor, " num_heads"]:
     """How fast each head's scores fall with the distance: ``2 ** (-8h / num_heads)``, ``h = 1, 2, ...``
 
-    That is for a power of two. Otherwise the slopes for the next smaller power ``p`` come first, then
+    This is for a power of two. Otherwise, the slopes for the next smaller power ``p`` come first, then
     the first, third, fifth, ... of the slopes for ``2p``.
 
     Args:
@@ -172,10 +172,10 @@ def alibi_bias(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "num_heads n_query n_key"]:
-    """What ALiBi adds to the scores: ``bias[h, i, j] = -slope[h] * |j - i - (n_key - n_query)|``.
+    """The bias that ALiBi adds to the scores: ``bias[h, i, j] = -slope[h] * |j - i - (n_key - n_query)|``.
 
-    The last query sits on the last key. The paper has a causal mask; keys after the query, which it
-    hides, fall with the distance in the same way here.
+    The last query is at the last key's position. The paper has a causal mask, which hides the keys after
+    the query; here their bias falls with the distance in the same way.
 
     Args:
         num_heads: how many heads, see ``alibi_slopes``.
@@ -200,7 +200,7 @@ def alibi_bias(
 def _frequencies(
     width: int, base: int | float, dtype: torch.dtype, device: torch.device | None = None
 ) -> Float[Tensor, " pairs"]:
-    """``theta_i = base ** (-2i / width)``, by how much pair ``i`` turns from one position to the next."""
+    """``theta_i = base ** (-2i / width)``, the angle of pair ``i`` from one position to the next."""
     base = float(expect.real_number("base", base))
     if base <= 0:
         expect.fail(ValueError, "base", "a number above 0", base)
@@ -214,7 +214,7 @@ def _distance(n_query: int, n_key: int, device: torch.device | str | None) -> In
 
 
 def _even(name: str, width: int, expected: str = "an even number") -> None:
-    """Two numbers make a pair."""
+    """``width`` can be divided into pairs."""
     if width == 0 or width % 2:
         expect.fail(ValueError, name, expected, width, "Positions turn pairs of numbers.")
 

@@ -1,6 +1,6 @@
-"""Other ways to score a query against a key: what ``MultiHeadAttention(score=...)`` takes.
+"""Other ways to score a query against a key, for ``MultiHeadAttention(score=...)``.
 
-Any callable ``(query, key) -> scores`` will do; those with parameters are modules.
+Any callable ``(query, key) -> scores`` works; those with parameters are modules.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -19,8 +19,8 @@ from mha_lab.positions import Rotary, alibi_bias
 class AdditiveScore(nn.Module):
     """Score by a small network: ``scores[i, j] = v · tanh(W query[i] + U key[j])``.
 
-    ``W`` and ``U`` are ``(hidden, d_k)``, ``v`` is ``(hidden,)``; all heads share them. It holds
-    ``n_q * n_k * hidden`` numbers while it runs, ``hidden`` times what a dot product needs.
+    ``W`` and ``U`` are ``(hidden, d_k)``, ``v`` is ``(hidden,)``; all heads share them. While
+    it runs, it stores ``n_q * n_k * hidden`` numbers, ``hidden`` times as many as a dot product.
 
     Args:
         d_k: the width of a head.
@@ -56,12 +56,12 @@ class RelativePositionBias(nn.Module):
     """Scaled dot product plus a learned number for each head and distance.
 
     ``scores[h, i, j] = query[h, i] · key[h, j] / sqrt(d_k) + bias[h, clip(distance, -D, D)]`` with
-    ``distance = j - i - (n_k - n_q)`` and ``D = max_distance``: 0 is the query's own position when
-    the last query sits on the last key, as in ``causal_mask``. The bias starts at 0.
+    ``distance = j - i - (n_k - n_q)`` and ``D = max_distance``: 0 is the query's own position if
+    the last query is at the last key's position, as in ``causal_mask``. The bias starts at 0.
 
     Args:
         num_heads: how many heads the scores have.
-        max_distance: from which distance on all distances share one bias.
+        max_distance: all distances from this one on share one bias.
 
     Source: Shaw et al. 2018, "Self-Attention with Relative Position Representations", section 3.2
     (clipped distances); Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a

@@ -1,4 +1,4 @@
-"""The worked examples of the series: small tensors whose every number can be followed by hand.
+"""The worked examples of the series: small tensors in which every number can be checked by hand.
 
 Each function returns a new tensor, so changing one changes nothing elsewhere.
 """
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def tokens() -> list[str]:
-    """The sentence of the whole series, ``n = 5`` tokens. The word "a" stands in it twice.
+    """The sentence of the whole series, ``n = 5`` tokens. It has the word "a" twice.
 
     >>> tokens()
     ['a', 'dog', 'saw', 'a', 'cat']
@@ -18,7 +18,7 @@ def tokens() -> list[str]:
 
 
 def features() -> list[str]:
-    """What the ``d_model = 4`` numbers of an embedding stand for.
+    """What the ``d_model = 4`` numbers of an embedding mean.
 
     >>> features()
     ['article', 'noun', 'verb', 'size']
@@ -42,7 +42,7 @@ def single_head_weights(
     """``(w_q, w_k, w_v)`` of one head, with ``d_model = 4``, ``d_k = 3`` and ``d_v = 2``.
 
     A key says "I am a noun", "I am a verb", "my size". An article asks for nouns, a noun asks for
-    verbs, a verb asks for nouns and prefers big ones. A value holds (noun or verb, size).
+    verbs, a verb asks for nouns and prefers big ones. A value is (noun or verb, size).
 
     >>> [tuple(w.shape) for w in single_head_weights()]
     [(4, 3), (4, 3), (4, 2)]
@@ -65,7 +65,7 @@ def multi_head_weights(
 
     Head 0 owns the first two columns of ``w_q``, ``w_k`` and ``w_v``, head 1 the last two.
     The verb asks for the big animal in head 0 and for the small one in head 1; articles ask for
-    nouns in head 0, nouns ask for the verb in head 1. Every value carries the size in its second
+    nouns in head 0, nouns ask for the verb in head 1. Every value has the size in its second
     column, and ``w_o`` writes the two heads' sizes to different places.
 
     >>> [tuple(w.shape) for w in multi_head_weights()]
@@ -115,7 +115,7 @@ def plane_keys(dtype: torch.dtype = torch.float32) -> Float[Tensor, "n_k d_k"]:
 
 
 def plane_values(dtype: torch.dtype = torch.float32) -> Float[Tensor, "n_k d_v"]:
-    """Their values, ``d_v = 1``. The middle one is the average of all three, and of the two others.
+    """Their values, ``d_v = 1``. The middle one is the average of all three, and also of the other two.
 
     >>> plane_values().tolist()
     [[10.0], [20.0], [30.0]]

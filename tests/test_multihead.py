@@ -449,7 +449,7 @@ def test_heads_of_other_widths_equal_the_loops(need_weights, gradient):
                 assert_close(weights[b, h], expected, 1e-10)
         assert_close(output[b], layer.out_proj(torch.cat(found, dim=1)), 1e-10)
     assert "d_k=3, d_v=5" in repr(layer)
-    with pytest.raises(ValueError, match=r"d_k: expected 1, PyTorch's layer knows no other, got 3"):
+    with pytest.raises(ValueError, match=r"d_k: expected 1, the only value in PyTorch's layer, got 3"):
         layer.to_torch()
 
 

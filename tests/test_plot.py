@@ -276,7 +276,7 @@ def test_show_takes_a_figure_an_array_of_axes_and_a_text(displayed):
         (lambda: plot.memory_map(3, 2.0, 2), TypeError, "Use //"),
         (lambda: plot.memory_map(3, 2, 2, token_labels=["a"]), ValueError, "expected 3 labels, got 1"),
         (lambda: plot.memory_map(3, 2, 2, axes=[1]), ValueError, "expected three, got 1"),
-        (lambda: plot.show(plt.figure()), ValueError, "what the picture shows, in words"),
+        (lambda: plot.show(plt.figure()), ValueError, "a description of the picture in words"),
     ],
 )
 def test_wrong_arguments_get_a_clear_error(call, error, said):

@@ -1,8 +1,8 @@
-"""Constraints for another environment than the pins': ``python tools/bounds.py oldest`` or ``newest``.
+"""Constraints for an environment without the pins: ``python tools/bounds.py oldest`` or ``newest``.
 
-``oldest`` holds what a learner installs (the core, and the extras lab, class and pretrained) at the lower
-bounds of ``pyproject.toml``, and what only tests use at its pin. ``newest`` holds nothing: pip takes the
-newest releases.
+``oldest`` fixes packages that learners install (the core, and the extras lab, class and pretrained) at the
+lower bounds of ``pyproject.toml``, and packages that only tests use at their pins. ``newest`` fixes nothing:
+pip takes the newest releases.
 """
 
 import re
@@ -20,7 +20,7 @@ def bounds(requirements: list[str]) -> dict[str, str]:
 
 
 def oldest(project: dict, pins: str) -> list[str]:
-    """What learners install at its lower bounds, what only tests use at its pin."""
+    """Learners' packages at their lower bounds, and packages that only tests use at their pins."""
     extras = {name: bounds(lines) for name, lines in project["optional-dependencies"].items()}
     learners = bounds(project["dependencies"])
     for name in LEARNERS:
@@ -32,7 +32,7 @@ def oldest(project: dict, pins: str) -> list[str]:
 
 
 def one_spelling(name: str) -> str:
-    """A package's name as all indexes compare it (PEP 503)."""
+    """A package's name in the form that all indexes compare (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -1,4 +1,4 @@
-"""A real Chromium, and a page that runs an explorable without any kernel."""
+"""A real Chromium, and a page that runs an explorable without a kernel."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from playwright.sync_api import sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for path in map(shutil.which, NAMES) if path), None)
-# Without these it looks for its maker's hosts at every start.
+# Without these, it contacts its maker's hosts at every start.
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -24,7 +24,7 @@ THEMES = {
     "light": "--jp-content-font-color1: rgba(0,0,0,0.87); --jp-layout-color0: #fff; background: #fff",
     "dark": "--jp-content-font-color1: #fff; --jp-layout-color0: #111; background: #111",
 }
-# The front end of anywidget as far as an explorable uses it.
+# The parts of anywidget's front end that an explorable uses.
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>An explorable</title>
 <body style="%(theme)s"><main><h1 style="color: #888">An explorable</h1><div id="here"></div></main>
 <script type="module">
@@ -62,7 +62,7 @@ class Chromium:
 
 
 def state(widget):
-    """What the ES module gets from its model, as JSON can carry it."""
+    """The state that the ES module gets from its model, in a form that JSON has."""
     general = {*AnyWidget.class_traits(), "_esm", "_css", "_anywidget_id"}
     values = {name: getattr(widget, name) for name in widget.traits(sync=True) if name not in general}
     return {

@@ -1,11 +1,11 @@
 """A course for nbgrader from the chapters: ``python -m tools.classroom layout FOLDER``.
 
 ``layout`` writes the configuration, copies each chapter to ``source/`` as an assignment, and makes the
-release version. ``collect`` takes what was submitted through nbgrader's exchange. ``grade`` autogrades one
+release version. ``collect`` takes submissions from nbgrader's exchange. ``grade`` autogrades one
 chapter for everybody, writes feedback and ``grades.csv``.
 
-nbgrader never sees a folder that a student has filled: from each, one file is taken into ``checked/``, and
-each submission is graded in a process of its own with a limit of time.
+nbgrader never sees a folder that a student has filled: from each, one file is copied into ``checked/``, and
+each submission is graded in a separate process with a time limit.
 """
 
 import argparse
@@ -28,7 +28,7 @@ c = get_config()
 configure(c)
 
 c.CourseDirectory.course_id = "attention"
-# The walls around a submission: "bubblewrap" (Linux), "podman" or "docker".
+# The sandbox of a submission: "bubblewrap" (Linux), "podman" or "docker".
 c.GradeApart.isolation = "bubblewrap"
 # Where students fetch and submit, if not through a learning platform:
 # c.Exchange.root = "/srv/nbgrader/exchange"
@@ -42,7 +42,7 @@ def assignment(chapter: str) -> str:
 
 
 def layout(course: Path) -> int:
-    """Lay the folder out, or bring an existing one up to date with the chapters."""
+    """Create the folder, or bring an existing one up to date with the chapters."""
     course.mkdir(parents=True, exist_ok=True)
     configuration = course / "nbgrader_config.py"
     if not configuration.exists():
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
             command.add_argument("chapter", help="such as 03_splitting_heads")
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")  # of nbgrader's own code
-    for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal has no letter for
+    for stream in (sys.stdout, sys.stderr):  # a name may have a character that the terminal cannot show
         stream.reconfigure(errors="backslashreplace")
     try:
         if not given.course:

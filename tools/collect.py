@@ -1,7 +1,7 @@
-"""Takes what was submitted through nbgrader's exchange: from each student one regular file.
+"""Takes submissions from nbgrader's exchange: from each student, one regular file.
 
-As nbgrader's own collect does, but nothing that a student chose is used as a path or as a time, and whatever
-is wrong with one submission stops no other.
+This is like nbgrader's own collect, but nothing that a student chose is used as a path or as a time, and an
+error in one submission stops no other.
 """
 
 import json
@@ -17,7 +17,7 @@ from tools.course import RECEIVED, Stop, digest, locked, received, settings, wri
 
 
 def collect(course: Path, chapter: str) -> int:
-    """Write everybody's latest submission into the course's folder, and remember when it came.
+    """Write everybody's latest submission into the course's folder, and record its time.
 
     Returns:
         0 if everything was taken; else 1, with a line for each that was not.
@@ -61,7 +61,7 @@ def collect(course: Path, chapter: str) -> int:
 
 
 def _keep(submitted: Path, student: str, chapter: str, data: bytes) -> None:
-    """Write a notebook to its place; no folder on the way is a link."""
+    """Write a notebook to its place; no folder in its path may be a link."""
     folder = submitted
     for part in (student, chapter):
         folder.mkdir(exist_ok=True)

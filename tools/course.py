@@ -1,4 +1,4 @@
-"""A course's folder: nbgrader with its settings, and what is remembered beside the gradebook."""
+"""A course's folder: nbgrader with its settings, and the records beside the gradebook."""
 
 import hashlib
 import json
@@ -16,11 +16,11 @@ from traitlets import TraitError
 
 from mha_lab.grading import nbgrader as grading
 
-# Settings of nbgrader that stay as they are.
+# Settings of nbgrader that must not change.
 OURS = [f"{step}_directory" for step in ("source", "release", "submitted", "autograded", "feedback")]
 OURS += ["directory_structure", "student_id", "student_id_exclude", "notebook_id"]
 # Settings that a course may have (``None``: all of this part). Any other may let a submission out of its
-# walls, or give points for nothing.
+# sandbox, or give points for nothing.
 ALLOWED = {
     "Application": None,
     "AssignLatePenalties": None,
@@ -34,16 +34,16 @@ ALLOWED = {
     "LimitOutput": {"max_lines", "max_traceback"},
     "NbGrader": None,
 }
-RECEIVED = "received.json"  # when a submission came through the exchange, by the system's clock
+RECEIVED = "received.json"  # when a submission arrived in the exchange, by the system's clock
 
 
 class Stop(Exception):
-    """One sentence that says why nothing is done."""
+    """Nothing is done; the message says why, in one sentence."""
 
 
 @cache
 def settings(course: Path) -> NbGraderAPI:
-    """nbgrader with the course's settings, if they hold the walls.
+    """nbgrader with the course's settings, if they keep the sandbox.
 
     Raises:
         Stop: the settings cannot be loaded, or submissions would run without our preprocessors.
@@ -67,7 +67,7 @@ def settings(course: Path) -> NbGraderAPI:
         if allowed is not None and (strange := sorted(set(chosen) - allowed)):
             raise Stop(
                 f"{course}/nbgrader_config.py sets c.{part}.{strange[0]}: delete that line, or grade this "
-                "course with nbgrader itself, without walls"
+                "course with nbgrader itself, without a sandbox"
             )
     try:
         grading.GradeApart(config=app.config)
@@ -92,7 +92,7 @@ def settings(course: Path) -> NbGraderAPI:
 
 @contextmanager
 def locked(course: Path) -> Iterator[None]:
-    """Nobody else collects or grades in this course meanwhile."""
+    """Until the end, nobody else collects or grades in this course."""
     if sys.platform == "win32":
         yield
         return
@@ -114,7 +114,7 @@ def write(file: Path, data: bytes) -> None:
 
 
 def digest(data: bytes) -> str:
-    """By which a file is known again."""
+    """The hash by which a file is recognised."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -125,5 +125,5 @@ def received(course: Path) -> dict[str, dict[str, list[str]]]:
         return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     except ValueError:
         raise Stop(
-            f"{file} cannot be read: delete it, and what came through the exchange has no time"
+            f"{file} cannot be read: delete it, and submissions from the exchange have no time"
         ) from None

@@ -1,4 +1,4 @@
-"""One of each, as the chapters use them, and with labels that want to be markup."""
+"""One explorable of each kind, as in the chapters, or with labels that look like markup."""
 
 import torch
 

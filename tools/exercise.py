@@ -1,8 +1,8 @@
-"""A new exercise, and all that concerns one: ``python -m tools.exercise new NAME 03`` or ``... check NAME``.
+"""A new exercise, and all checks of one: ``python -m tools.exercise new NAME 03`` or ``... check NAME``.
 
 ``new`` writes a small exercise that works, at every place that an exercise has: its file, two files of first
-tries, a predicate for its mistake, its cells in the chapter. You then replace what is in them. ``check`` runs
-every check that can turn red because of an exercise.
+tries, a predicate for its mistake, its cells in the chapter. You then replace their content. ``check`` runs
+every check that can fail because of an exercise.
 """
 
 import argparse
@@ -82,7 +82,7 @@ STUB = '''def {name}(x):
 
 
 def new(name: str, number: str) -> int:
-    """Write the skeleton; nothing that exists is changed but the chapter and its predicates."""
+    """Write the skeleton; of the existing files, only the chapter and its predicates change."""
     chapters = [path for path in chapter_paths(ROOT / "notebooks") if path.name.startswith(number)]
     module = ROOT / "mha_lab" / "exercises" / f"{name}.py"
     if len(chapters) != 1:
@@ -118,7 +118,7 @@ def new(name: str, number: str) -> int:
 
 
 def check(name: str) -> int:
-    """Run what concerns this exercise; 0 if all is right, else a line for each thing to do."""
+    """Run the checks of this exercise; 0 if all is right, else a line for each thing to do."""
     module = ROOT / "mha_lab" / "exercises" / f"{name}.py"
     if not module.exists():
         return _stop(

@@ -1,6 +1,6 @@
 """Draw every picture under figures/ again: ``python -m tools.figures [FOLDER]``.
 
-The files hold no date and no version, so drawing twice on one machine gives the same bytes.
+The files have no date and no version, so drawing twice on one machine gives the same bytes.
 """
 
 import sys
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[1] / "figures"
 
 
 def two_heads() -> Figure:
-    """What two heads look at in the worked example: the README's picture."""
+    """The weights of two heads in the worked example: the README's picture."""
     x = toy.embeddings()
     query, key, value = (split_heads(x @ w, 2) for w in toy.multi_head_weights()[:3])
     _, weights = scaled_dot_product_attention(query, key, value)
@@ -33,7 +33,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 def draw(folder: Path) -> list[Path]:
-    """Write each figure as SVG and PNG into ``folder``; returns what was written."""
+    """Write each figure as SVG and PNG into ``folder``; returns the paths."""
     folder.mkdir(exist_ok=True)
     written = []
     plot.style()

@@ -1,4 +1,4 @@
-"""Grades one chapter for everybody: each submission in a process of its own, with a limit of time."""
+"""Grades one chapter for everybody: each submission in a separate process, with a time limit."""
 
 import csv
 import multiprocessing
@@ -33,7 +33,7 @@ CHECKED = "checked"  # one clean notebook for each submission: what nbgrader rea
 PAGE_SECONDS = 60  # for a page of feedback
 COLUMNS = ["assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email"]
 POINTS = ["raw_score", "late_submission_penalty", "score", "max_score"]
-# A page may show what is in it, and neither load nor run anything.
+# A page may show its own content, but must not load or run anything.
 ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:"
 
 
@@ -41,14 +41,14 @@ def grade(course: Path, chapter: str) -> int:
     """Points, feedback and a table; one student's submission never stops another's.
 
     Returns:
-        0 if all that was submitted was graded; else 1, with a line for each that was not.
+        0 if every submission was graded; else 1, with a line for each that was not.
     """
     api = settings(course)
     if not (course / "source" / chapter / f"{chapter}.ipynb").is_file():
         raise Stop(f"there is no assignment {chapter!a} in {course / 'source'}")
     walls = GradeApart(config=api.config)
     if missing := why_not(walls.isolation, walls.image):
-        raise Stop(f"nothing was graded, for want of isolation: {missing}. See docs/teaching.md")
+        raise Stop(f"nothing was graded, for lack of a sandbox: {missing}. See docs/teaching.md")
     with locked(course):
         _sound_gradebook(api, chapter)
         found, failed = intake.students(course / "submitted", chapter)
@@ -76,7 +76,7 @@ def grade(course: Path, chapter: str) -> int:
 
 
 def _sound_gradebook(api: NbGraderAPI, chapter: str) -> None:
-    """Look at the gradebook, and then keep a copy of it as it was."""
+    """Check the gradebook, and then keep a copy of it."""
     address = api.coursedir.db_url
     file = Path(address.removeprefix("sqlite:///"))
     backup = file.with_name(f"{file.name}.before-grading")
@@ -99,7 +99,9 @@ def _sound_gradebook(api: NbGraderAPI, chapter: str) -> None:
                 _copy(connection, backup)
     except sqlite3.OperationalError as reason:
         if "no such table" in str(reason):
-            raise Stop(f"{file} is no gradebook of this version of nbgrader; nothing was changed") from None
+            raise Stop(
+                f"{file} is not a gradebook of this version of nbgrader; nothing was changed"
+            ) from None
         raise Stop(f"{file} cannot be read, or no copy of it can be written: {reason}") from None
     except OSError as reason:
         raise Stop(f"{file} cannot be read, or no copy of it can be written: {reason}") from None
@@ -109,11 +111,11 @@ def _sound_gradebook(api: NbGraderAPI, chapter: str) -> None:
     except MissingEntry:
         raise Stop(f"{file} does not know {chapter}: run make classroom once more") from None
     except Exception:  # a database with other tables
-        raise Stop(f"{file} is no gradebook of this version of nbgrader; nothing was changed") from None
+        raise Stop(f"{file} is not a gradebook of this version of nbgrader; nothing was changed") from None
 
 
 def _copy(connection: sqlite3.Connection, backup: Path) -> None:
-    """In a new file, which then takes the place of the old one."""
+    """Copy into a new file, which then replaces the old one."""
     part = backup.with_name(f".{backup.name}.part")
     part.unlink(missing_ok=True)
     with closing(sqlite3.connect(part)) as copy:
@@ -122,7 +124,7 @@ def _copy(connection: sqlite3.Connection, backup: Path) -> None:
 
 
 def _apart(work: Callable[..., None], *arguments: Any, seconds: float) -> str:
-    """Do something for one student in a process of its own; why it did not work, or an empty text."""
+    """Do something for one student in a separate process; returns why it failed, or an empty text."""
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     reading, writing = context.Pipe(duplex=False)
     process = context.Process(target=_be_apart, args=(work, arguments, writing))
@@ -147,7 +149,7 @@ def _be_apart(work: Callable[..., None], arguments: tuple, pipe: Any) -> None:
     def stop(*_: object) -> None:
         raise SystemExit("stopped")
 
-    signal.signal(signal.SIGTERM, stop)  # so that what was begun is ended: the walls are taken down
+    signal.signal(signal.SIGTERM, stop)  # so that all is cleaned up: the sandbox is removed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         if sys.platform == "linux":
@@ -192,16 +194,16 @@ def _done(result: dict[str, Any]) -> None:
 
 
 def _elsewhere(course: Path) -> list[str]:
-    """What lies in ``submitted/`` where no chapter is looked for."""
+    """Files in ``submitted/`` at a place that is not a chapter's."""
     chapters = {path.name for path in (course / "source").iterdir()}
     return [
-        f"look at this: {place!a} in submitted/ is no folder STUDENT/CHAPTER/ of a chapter"
+        f"look at this: {place!a} in submitted/ is not a folder STUDENT/CHAPTER/ of a chapter"
         for place in intake.others(course / "submitted", chapters)
     ]
 
 
 def _by_hand(api: NbGraderAPI, chapter: str, failed: dict[str, str]) -> list[str]:
-    """What a teacher has to look at: points by hand, and points of those who were not graded now."""
+    """Points that a teacher has to look at: those by hand, and those of students who were not graded now."""
     lines = []
     with Gradebook(api.coursedir.db_url) as gradebook:
         for submission in gradebook.assignment_submissions(chapter):
@@ -243,6 +245,6 @@ def _table(api: NbGraderAPI, file: Path) -> None:
 
 
 def _defused(value: Any) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """A text that no spreadsheet reads as a formula."""
     text = "" if value is None else str(value)
     return f"'{text}" if text.strip()[:1] in tuple("=+-@") or text != text.strip() else text

@@ -1,11 +1,11 @@
 """Run the chapters and store their outputs, cleaned: ``python tools/notebooks.py run [NAME ...]``.
 
 ``run`` executes each chapter in one fresh kernel of this Python and writes it back. ``refresh`` writes only
-those whose outputs or pictures have changed. ``clean`` writes back
-what is stored, after a change of text only; ``check`` says which chapters are not clean. Cleaning keeps
+those whose outputs or pictures have changed. ``clean`` writes back the stored outputs, after a change of
+text only; ``check`` says which chapters are not clean. Cleaning keeps
 what a reader sees and what a test compares (outputs, counts, ids, tags, alternative texts) and drops the
 rest (times, versions, widget state), so that a second run on one machine gives the same bytes. It also
-marks the exercises for nbgrader, so that a chapter is an assignment as it stands.
+marks the exercises for nbgrader, so that a chapter can be used as an assignment without changes.
 """
 
 import argparse
@@ -38,7 +38,7 @@ KEPT_CELL_METADATA = {"tags", "jupyter"}
 
 
 class OnePython(KernelSpecManager):
-    """Whatever kernel is asked for, it is this interpreter: no kernel that a user installed."""
+    """Always uses this interpreter, whatever kernel is asked for: no kernel that a user installed."""
 
     interpreter = sys.executable
 
@@ -54,7 +54,7 @@ def execute(
     python: str = sys.executable,
     variables: dict[str, str] | None = None,
 ) -> None:
-    """Run all cells in one fresh kernel of ``python``, in ``folder``, with more environment ``variables``."""
+    """Run all cells in one fresh kernel of ``python``, in ``folder``, with ``variables`` added."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -86,7 +86,7 @@ def clean(notebook: NotebookNode, name: str) -> NotebookNode:
             cell.outputs = _merge_streams(cell.outputs)
             cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
             for output in cell.outputs:
-                output.get("data", {}).pop(WIDGET, None)  # the picture beside it stays
+                output.get("data", {}).pop(WIDGET, None)  # the picture beside it is kept
     _mark_exercises([cell for cell in cleaned.cells if cell.cell_type == "code"])
     return cleaned
 
@@ -112,7 +112,7 @@ def _mark_exercises(cells: list[NotebookNode]) -> None:
 
 
 def _new_id(wanted: str, taken: set[str]) -> str:
-    """``wanted``, or with letters behind it if another cell has it already."""
+    """``wanted``, with letters added to it if another cell has it already."""
     while wanted in taken:
         wanted += "b"
     taken.add(wanted)
@@ -120,12 +120,12 @@ def _new_id(wanted: str, taken: set[str]) -> str:
 
 
 def _is_progress(output: NotebookNode) -> bool:
-    """A bar that only a live kernel fills: a widget without a picture beside it."""
+    """A progress bar that only a live kernel fills: a widget without a picture beside it."""
     return set(output.get("data", {})) == {WIDGET, "text/plain"}
 
 
 def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Join neighbouring prints: where a kernel cuts them into pieces is chance."""
+    """Join neighbouring prints: a kernel splits them at random places."""
     merged: list[NotebookNode] = []
     for output in outputs:
         last = merged[-1] if merged else None
@@ -142,7 +142,7 @@ def to_text(notebook: NotebookNode) -> str:
 
 
 def run(paths: list[Path]) -> int:
-    """Execute, clean and write each chapter. A chapter that fails stays as it was."""
+    """Execute, clean and write each chapter. A chapter that fails does not change."""
     for path in paths:
         start = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
@@ -177,12 +177,12 @@ def refresh(paths: list[Path]) -> int:
         if any(_changed(*cells, all_same) for cells in zip(stored.cells, fresh.cells, strict=True)):
             path.write_text(to_text(fresh), encoding="utf-8", newline="\n")
             changed.append(path.name)
-        print(f"{path.name}: {'written anew' if path.name in changed else 'as stored'}", flush=True)
+        print(f"{path.name}: {'written again' if path.name in changed else 'as stored'}", flush=True)
     return 0
 
 
 def _changed(stored: NotebookNode, fresh: NotebookNode, same_pictures: Callable[..., bool]) -> bool:
-    """Whether a cell shows something else; cells that measure always do, and do not count."""
+    """Whether a cell shows something else; cells with measurements always do, and do not count."""
     if stored.cell_type != "code" or "nbval-ignore-output" in stored.metadata.get("tags", []):
         return False
 
@@ -194,7 +194,7 @@ def _changed(stored: NotebookNode, fresh: NotebookNode, same_pictures: Callable[
 
 
 def dirty(paths: list[Path]) -> Iterator[tuple[Path, str]]:
-    """Each chapter that is not as cleaning would write it, with the text that it should have."""
+    """Each chapter that cleaning would change, with the text that it should have."""
     for path in paths:
         text = to_text(clean(nbformat.read(path, as_version=4), path.stem))
         if path.read_text(encoding="utf-8") != text:

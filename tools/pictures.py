@@ -1,7 +1,7 @@
-"""Is a stored picture still what is drawn? A pytest plugin beside nbval: ``-p tools.pictures``.
+"""Is a stored picture the same as a new drawing? A pytest plugin beside nbval: ``-p tools.pictures``.
 
 nbval compares a picture's description. It is made from the numbers, so another colour does not change it.
-Here the pictures are compared, too, if they were drawn by the same matplotlib on the same kind of machine.
+This plugin also compares the pictures, if they were drawn by the same matplotlib on the same kind of machine.
 """
 
 import base64

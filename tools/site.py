@@ -1,9 +1,9 @@
 """Build the website of the chapters from their stored outputs: ``python -m tools.site [OUT]``.
 
-No notebook runs. The chapters are found by name and made ready for Sphinx in a folder that is thrown away:
+No notebook runs. The chapters are found by name and made ready for Sphinx in a temporary folder:
 a picture becomes a file with its description, an explorable becomes that picture and the state that
 ``docs/site/host.js`` brings to life. Every warning of Sphinx, such as a link that leads nowhere, fails the
-build. What comes out works from a plain folder as well as from a host, and asks no other host for anything.
+build. The website works from a plain folder as well as from a host, and requests nothing from other hosts.
 """
 
 import argparse
@@ -53,8 +53,8 @@ def anchor(heading: str) -> str:
 def place(target: str, base: str) -> str:
     """Where a link of a file in the repository's folder ``base`` leads on the site.
 
-    A file that has no page is looked up in the repository. What is no file at all stays as it is: it is
-    code, or Sphinx says that it leads nowhere.
+    A file without a page leads to the repository. A target that is not a file does not change: it is code, or
+    Sphinx says that it leads nowhere.
     """
     parts = urlsplit(target)
     path = posixpath.normpath(posixpath.join(base, parts.path))
@@ -82,7 +82,7 @@ def contents(caption: str, pages: list[str]) -> str:
 
 
 def index(readme: str, chapters: list[Chapter], others: list[str]) -> str:
-    """README as the first page, with the chapters that are there, and the contents."""
+    """README as the first page, with the chapters that exist, and the contents."""
     rows = ["| chapter | what you do in it | minutes |", "| --- | --- | --- |"]
     for chapter in chapters:
         rows.append(f"| [{chapter.title}]({chapter.name}.ipynb) | {chapter.promise} | {chapter.minutes} |")
@@ -106,7 +106,7 @@ def picture(data: str, alt: str, folder: Path) -> str:
 
 
 def explorable(start: dict[str, Any], still: str) -> str:
-    """The picture, and beside it what the host needs; as JSON without a ``<``, no label can be markup."""
+    """The picture, and the state for the host; the JSON has no ``<``, so no label can be markup."""
     state = json.dumps(start, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")
     return f'<div class="explorable">{still}<script type="application/json">{state}</script></div>'
 
@@ -147,7 +147,7 @@ def ready(notebook: NotebookNode, name: str, folder: Path) -> NotebookNode:
 
 
 def modules() -> str:
-    """All ES modules as texts in a plain script: a browser imports no module from a plain folder."""
+    """All ES modules as texts in a plain script: a browser cannot import modules from a plain folder."""
     names = sorted(path.stem for path in _widget.HERE.glob("*.js") if path.stem != "shared")
     return f"globalThis.explorableModules = {json.dumps({name: _widget.module(name) for name in names})};\n"
 
@@ -162,7 +162,7 @@ def write(path: Path, text: str) -> None:
 
 
 def prepare(source: Path, notebooks: Path) -> None:
-    """Fill ``source`` with what Sphinx needs."""
+    """Fill ``source`` with the files that Sphinx needs."""
     shutil.copytree(LOOK, source, dirs_exist_ok=True)
     shutil.copytree(ROOT / "figures", source / "figures")
     write(source / "_static" / "modules.js", modules())
@@ -179,11 +179,11 @@ def prepare(source: Path, notebooks: Path) -> None:
 
 
 def build(out: Path, notebooks: Path = ROOT / "notebooks") -> int:
-    """Put the site into ``out`` in place of an older one; 0, or what Sphinx returned if it complained."""
-    from sphinx.cmd.build import build_main  # here: the tests of the pure functions do without
+    """Put the site into ``out`` and replace an older one; returns 0, or Sphinx's code if it failed."""
+    from sphinx.cmd.build import build_main  # here: the tests of the pure functions do not need it
 
     if out.is_dir() and any(out.iterdir()) and not (out / "searchindex.js").exists():
-        raise FileExistsError(f"{out} holds something else than a site; delete it first")
+        raise FileExistsError(f"{out} has something other than a site in it; delete it first")
     with tempfile.TemporaryDirectory() as made:
         source, trees, site = (Path(made, name) for name in ("source", "trees", "site"))
         prepare(source, notebooks)

@@ -1,9 +1,9 @@
-"""Write what is known in one place wherever it is repeated: ``python -m tools.sync [check]``.
+"""Copy each fact from its one place to all others that repeat it: ``python -m tools.sync [check]``.
 
-The repository's address stands in ``pyproject.toml``; a chapter's title, promise and minutes in its first
-cell; an exercise's points in the package. From these come the launch links and the set-up cell of every
-chapter, README's table, the teacher's table of exercises, and the address in ``CITATION.cff``.
-``check`` writes nothing and names the files that are out of step.
+The repository's address is in ``pyproject.toml``; a chapter's title, promise and minutes are in its first
+cell; an exercise's points are in the package. The launch links and the set-up cell of every chapter,
+README's table, the teacher's table of exercises, and the address in ``CITATION.cff`` are made from these.
+``check`` writes nothing and names the files that are out of date.
 """
 
 import re
@@ -33,7 +33,7 @@ LAUNCH = re.compile(r"\n\nOpen it in \[Colab\]\(\S+\) or \[Binder\]\(\S+\)\.$")
 
 @dataclass(frozen=True)
 class Chapter:
-    """What a chapter says of itself."""
+    """What a chapter says about itself."""
 
     name: str
     title: str
@@ -57,13 +57,13 @@ class Chapter:
 
 
 def address(root: Path = ROOT) -> str:
-    """Of the repository, from the one place that holds it."""
+    """The repository's address, from the only place that has it."""
     with (root / "pyproject.toml").open("rb") as file:
         return tomllib.load(file)["project"]["urls"]["Repository"]
 
 
 def launch(address: str, path: str = "") -> dict[str, str]:
-    """Where the repository, or one file of it, opens: by place, an address."""
+    """The addresses at which the repository, or one file of it, opens, by service."""
     repository = urlsplit(address).path.strip("/")
     tree = quote(f"lab/tree/{path}", safe="")
     return {
@@ -104,7 +104,7 @@ def between(text: str, name: str, content: str) -> str:
 
 
 def chapter_table(chapters: list[Chapter]) -> str:
-    """README's list of the chapters, each with what it promises."""
+    """README's list of the chapters, each with its promise."""
     lines = ["| chapter | what you do in it | minutes |", "| --- | --- | --- |"]
     for chapter in chapters:
         link = f"[{chapter.title}](notebooks/{chapter.name}.ipynb)"
@@ -139,14 +139,14 @@ def synced(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """Write, or say, what is out of step."""
+    """Write, or name, the files that are out of date."""
     if arguments not in ([], ["check"]):
         print(f"expected nothing or check, got {' '.join(arguments)}", file=sys.stderr)
         return 2
     different = [(path, text) for path, text in synced(root) if path.read_text(encoding="utf-8") != text]
     for path, text in different:
         if arguments:
-            print(f"{path.relative_to(root)}: out of step; run `make sync`", file=sys.stderr)
+            print(f"{path.relative_to(root)}: out of date; run `make sync`", file=sys.stderr)
         else:
             path.write_text(text, encoding="utf-8", newline="\n")
             print(path.relative_to(root))

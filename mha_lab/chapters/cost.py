@@ -1,4 +1,4 @@
-"""What attention costs: the layer's operations and bytes as counts, and the bytes that PyTorch moves.
+"""The cost of attention: counts of the layer's operations and bytes, and of the bytes that PyTorch moves.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -29,7 +29,7 @@ class AttentionFlops(NamedTuple):
 
 
 class AttentionBytes(NamedTuple):
-    """Bytes of what comes in, ``inputs``, and of the weights of all heads, ``weights``."""
+    """Bytes of the layer's inputs, ``inputs``, and of the weights of all heads, ``weights``."""
 
     inputs: int
     weights: int
@@ -44,12 +44,12 @@ def attention_flops(
     each of its terms. So, for each sample,
 
     * ``projections = 2 d_model² (2 n_query + 2 n_key)``: four matrices ``(d_model, d_model)``; query and
-      output meet ``n_query`` tokens, key and value ``n_key``;
+      output are applied to ``n_query`` tokens, key and value to ``n_key``;
     * ``scores = weighted_sum = 2 n_query n_key d_model``: all heads together are ``d_model`` wide, so their
-      number does not show.
+      number does not matter.
 
-    With ``n_query = n_key = n`` that is ``8 n d_model² + 4 n² d_model``, and the second term is the larger
-    one beyond ``n = 2 d_model``. Not counted: biases, the scale, the softmax, and what a mask spares.
+    With ``n_query = n_key = n`` this is ``8 n d_model² + 4 n² d_model``, and the second term is the larger
+    one beyond ``n = 2 d_model``. Biases, the scale, the softmax and the savings of a mask are not counted.
     Forward and backward together count three times as much.
 
     Args:
@@ -87,8 +87,8 @@ def attention_bytes(
 
     With ``s`` bytes for a number,
 
-    * ``inputs = s · batch · n_query · d_model``, plus ``s · batch · n_key · d_model`` where the keys come
-      from another sequence. Query, key, value and output after the projections are of this size each;
+    * ``inputs = s · batch · n_query · d_model``, plus ``s · batch · n_key · d_model`` if the keys come
+      from another sequence. After the projections, query, key, value and output each have this size;
     * ``weights = s · batch · num_heads · n_query · n_key``.
 
     In self-attention the weights are ``n / d_k`` times as large as the input.
@@ -96,7 +96,7 @@ def attention_bytes(
     Args:
         n_query: number of queries.
         d_model: width of the tokens.
-        num_heads: how many heads; it divides ``d_model``.
+        num_heads: how many heads; it must divide ``d_model``.
         n_key: number of keys; ``None`` means self-attention, with one input.
         batch: number of samples.
         dtype: of the numbers; ``torch.float32`` takes 4 bytes for each.
@@ -122,10 +122,10 @@ def attention_bytes(
 
 
 class Traffic(TorchDispatchMode):
-    """Counts the bytes that operations read and write while it is on; ``bytes`` is the sum so far.
+    """Counts the bytes that operations read and write while it is active; ``bytes`` is the sum so far.
 
-    Each operation reads its tensors and writes its result, once. What it moves inside itself is not
-    seen, nor that a cache may spare a way to memory. Views move nothing.
+    Each operation reads its tensors and writes its result, once. Bytes that it moves internally
+    are not counted, and savings by a cache are ignored. Views move nothing.
 
     >>> x = torch.ones(3, 5)
     >>> with Traffic() as traffic:
@@ -141,7 +141,7 @@ class Traffic(TorchDispatchMode):
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        """What PyTorch calls in place of each operation."""
+        """PyTorch calls this instead of each operation."""
         kwargs = kwargs or {}
         result = operation(*args, **kwargs)
         read = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]

@@ -1,4 +1,4 @@
-"""Attention in one pass over blocks of keys: exact, and without ever holding all the weights.
+"""Attention in one pass over blocks of keys: exact, and without ever storing all the weights.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -33,27 +33,27 @@ def flash_attention(
 ) -> Float[Tensor, "*batch n_q d_v"]:
     """The output of ``scaled_dot_product_attention``, from ``n_q * block`` scores at a time.
 
-    Three numbers for each query run along the keys: ``m``, the highest score so far; ``l``, the sum of
-    ``exp(score - m)``; ``o``, the sum of ``exp(score - m) * value``, a vector. For each block, with
-    ``m_new`` the highest score up to and with it and ``c = exp(m - m_new)``,
+    For each query, three values are updated from block to block: ``m``, the highest score so far; ``l``,
+    the sum of ``exp(score - m)``; ``o``, the sum of ``exp(score - m) * value``, a vector. For each block,
+    with ``m_new`` the highest score up to and including it and ``c = exp(m - m_new)``,
 
     ``l ← c l + sum(exp(score - m_new))`` and ``o ← c o + sum(exp(score - m_new) value)``.
 
     After the last block ``output = o / l``. A query that may attend to nothing gets zeros, and finite
     gradients. The backward pass computes the weights of a block again, as ``exp(score - m - log(l))``, so
-    memory grows with ``n`` and not ``n²`` in training too; it costs one product in seven more.
+    memory grows with ``n`` and not ``n²`` in training too; this costs one extra matrix product, one of seven.
 
     Args:
         query: ``(..., n_q, d_k)``.
         key: ``(..., n_k, d_k)``.
         value: ``(..., n_k, d_v)``, one row for each key.
         mask: boolean, ``True`` = may attend, broadcastable to ``(..., n_q, n_k)``.
-        block: how many keys are worked on together; it need not divide ``n_k``.
+        block: how many keys are processed together; it need not divide ``n_k``.
         scale: ``None`` means ``1 / sqrt(d_k)``.
 
     Returns:
-        ``(..., n_q, d_v)``, in the dtype of ``query``. There are no weights to return: that is the point.
-        Half-precision inputs are added up in ``float32``.
+        ``(..., n_q, d_v)``, in the dtype of ``query``. It returns no weights, because it never has all of
+        them. For half-precision inputs, the sums are computed in ``float32``.
 
     Source: Dao 2023, section 3.1.1, algorithm 1, with blocks of keys only.
 
@@ -66,14 +66,14 @@ def flash_attention(
     expect.whole_number("block", block)
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else expect.real_number("scale", scale)
     exact = torch.promote_types(query.dtype, torch.float32)
-    # Outside of the function below autograd undoes the broadcasting and the change of dtype.
+    # Outside the function below, autograd undoes the broadcasting and the change of dtype.
     wide = (x.expand(*batch_out, *x.shape[-2:]).to(exact) for x in (query, key, value))
     output, _ = _OnePass.apply(*wide, mask, block, factor)
     return output.to(query.dtype)
 
 
 class _OnePass(torch.autograd.Function):
-    """The pass, and its gradients. Also returns ``m + log(l)`` of each query, ``(..., n_q, 1)``."""
+    """The pass, and its gradients. It also returns ``m + log(l)`` of each query, ``(..., n_q, 1)``."""
 
     generate_vmap_rule = True
 
@@ -115,7 +115,7 @@ class _OnePass(torch.autograd.Function):
         Source: Dao et al. 2022, appendix B.2; Dao 2023, section 3.1.2, algorithm 2.
         """
         query, key, value, mask, output, log_total = ctx.saved_tensors
-        # What each score of a row loses because the row sums to 1, and gains through m + log(l).
+        # The part that all scores of a row share: the row sums to 1, and m + log(l) depends on all of them.
         shared = (grad_output * output).sum(dim=-1, keepdim=True) - grad_log_total
         grad_query, grad_key, grad_value = torch.zeros_like(query), [], []
         for part in _blocks(key.shape[-2], ctx.block):
@@ -128,7 +128,7 @@ class _OnePass(torch.autograd.Function):
 
 
 def _blocks(n_key: int, block: int) -> Iterator[slice]:
-    """The keys in pieces; a slice may end behind the last key."""
+    """The keys in blocks; a slice may end after the last key."""
     return (slice(start, start + block) for start in range(0, n_key, block))
 
 

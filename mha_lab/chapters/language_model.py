@@ -1,15 +1,15 @@
 """A small language model on ``MultiHeadAttention``: a decoder that predicts the next token.
 
-Pre-norm blocks, learned positions, one matrix for embedding and readout. The functions beside it
-generate text with a cache of keys and values, score heads by how much they look at the token before,
-and take single heads out.
+Pre-norm blocks, learned positions, one matrix for embedding and readout. The other functions
+generate text with a cache of keys and values, score heads by how much they look at the previous token,
+and remove single heads.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
 says more only if it can raise for another reason.
 
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3 (a
-decoder with the normalisation in front of each part).
+decoder with the normalisation before each part).
 """
 
 import copy
@@ -32,23 +32,24 @@ def attend_with_cache(
 ) -> tuple[Float[Tensor, "batch n_new d_model"], Cache]:
     """Causal self-attention of new tokens to all tokens so far, whose keys and values are kept.
 
-    ``K = [K_cache; split(x W_k)]`` and ``V = [V_cache; split(x W_v)]``; only the new tokens ask. A
-    token's key and value depend on that token alone, and under the causal mask nothing later changes
+    ``K = [K_cache; split(x W_k)]`` and ``V = [V_cache; split(x W_v)]``; only the new tokens have queries. A
+    token's key and value depend on that token alone, and under the causal mask no later token changes
     an earlier output, so the result equals the last ``n_new`` rows of attention to the whole text.
 
     Args:
-        layer: self-attention, with any ``score`` or ``transform``: the last query sits on the last key.
+        layer: self-attention, with any ``score`` or ``transform``. The last query is at the last key's
+            position.
         x: ``(batch, n_new, d_model)``, the new tokens.
-        cache: what an earlier call returned; ``None`` means that there are no earlier tokens.
+        cache: the cache that an earlier call returned; ``None`` means that there are no earlier tokens.
 
     Returns:
         ``(output, cache)``: ``(batch, n_new, d_model)``, and keys and values of all tokens so far,
         ``(batch, num_heads, n, d_k)`` and ``(batch, num_heads, n, d_v)``, keys before any ``transform``. The
-        cache that was passed in stays as it was.
+        cache that was passed in does not change.
 
     Raises:
-        TypeError: ``x`` is no floating-point tensor.
-        ValueError: ``x`` has another rank or width; the cache is of another batch or layer.
+        TypeError: ``x`` is not a floating-point tensor.
+        ValueError: ``x`` has a wrong rank or width, or the cache is of another batch or layer.
 
     Source: Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4
     (attention one token at a time, with keys and values kept).
@@ -78,14 +79,14 @@ def attend_with_cache(
 
 
 class Block(nn.Module):
-    """One layer of the decoder: attention, then a network for each token alone, each added on top.
+    """One layer of the decoder: attention, then a network for each token alone; both are added to ``x``.
 
-    ``x = x + attention(norm_1(x))``, then ``x = x + network(norm_2(x))``. The normalisations stand
-    inside the branches ("pre-norm"), so ``x`` itself runs through as a plain sum.
+    ``x = x + attention(norm_1(x))``, then ``x = x + network(norm_2(x))``. The normalisations are
+    inside the branches ("pre-norm"), so ``x`` itself stays a plain sum.
 
     Args:
         d_model: the width of a token.
-        num_heads: how many heads; it divides ``d_model``.
+        num_heads: how many heads; it must divide ``d_model``.
 
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", section 3.
 
@@ -127,7 +128,7 @@ class Decoder(nn.Module):
 
     ``x = E[tokens] + P[positions]``, then the blocks, then ``logits = norm(x) E.T``: the embedding
     ``E``, ``(vocab_size, d_model)``, is also the readout ("weight tying"). ``P``, ``(max_length,
-    d_model)``, is learned; it starts as sines and cosines, in which near positions are alike.
+    d_model)``, is learned; it starts as sines and cosines, in which nearby positions are similar.
 
     Args:
         vocab_size: how many different tokens there are.
@@ -174,7 +175,7 @@ class Decoder(nn.Module):
 
         Args:
             tokens: ``(batch, n)``, whole numbers from 0 to ``vocab_size - 1``.
-            causal: ``False`` lets every token see its future, which no language model may.
+            causal: ``False`` lets every token see later tokens, which a language model must not do.
             need_weights: whether to return the weights.
 
         Returns:
@@ -190,11 +191,11 @@ class Decoder(nn.Module):
     def extend(
         self, tokens: Int[Tensor, "batch n_new"], caches: list[Cache] | None = None
     ) -> tuple[Float[Tensor, "batch n_new vocab"], list[Cache]]:
-        """Logits after each new token; earlier tokens are known by their keys and values only.
+        """Logits after each new token; of the earlier tokens only keys and values are used.
 
         Args:
             tokens: ``(batch, n_new)``, the tokens that come after those in ``caches``.
-            caches: what an earlier call returned, one for each layer; ``None`` starts a text.
+            caches: those that an earlier call returned, one for each layer; ``None`` starts a new text.
 
         Returns:
             ``(logits, caches)``: ``(batch, n_new, vocab_size)`` and one cache for each layer.
@@ -237,8 +238,8 @@ def sample(
 
     Args:
         logits: ``(batch, vocab)``.
-        temperature: below 1 sharpens, above 1 flattens; 0 takes the largest logit.
-        generator: where the random numbers come from; ``None`` means PyTorch's own.
+        temperature: below 1 makes the distribution sharper, above 1 flatter; 0 takes the largest logit.
+        generator: the source of random numbers; ``None`` means PyTorch's default generator.
 
     Returns:
         ``(batch,)``, whole numbers.
@@ -274,8 +275,8 @@ def generate(
 
     Args:
         model: the language model.
-        tokens: ``(batch, n)``, what the texts begin with.
-        count: how many tokens to add; ``n + count`` may not be above ``max_length + 1``.
+        tokens: ``(batch, n)``, the beginning of each text.
+        count: how many tokens to add; ``n + count`` must not be above ``max_length + 1``.
         temperature, generator: as in ``sample``.
         use_cache: keep keys and values, and send only the newest token through the model. ``False``
             sends the whole text each time; the result is the same, up to rounding of the logits.
@@ -299,10 +300,10 @@ def generate(
 
 
 def previous_token_score(weights: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch"]:
-    """How much a head looks at the token before: the mean of ``weights[i, i - 1]`` over ``i >= 1``.
+    """How much a head looks at the previous token: the mean of ``weights[i, i - 1]`` over ``i >= 1``.
 
-    1 means always and only; a head that spreads evenly over what a causal mask shows it has the mean
-    of ``1 / (i + 1)``.
+    1 means that it never looks anywhere else. A head with equal weights for all tokens that a causal mask
+    lets it see has the mean of ``1 / (i + 1)``.
 
     Args:
         weights: ``(..., n, n)`` of self-attention, ``n`` at least 2.
@@ -326,17 +327,17 @@ def ablate_head(model: Decoder, layer: int, head: int) -> Decoder:
     """A copy of the model in which one head writes nothing ("ablation").
 
     The head's slice of ``out_proj``, the columns ``head * d_v`` to ``(head + 1) * d_v`` of its
-    ``weight``, is 0. All else stays.
+    ``weight``, is 0. Nothing else changes.
 
     Args:
-        model: stays as it is.
+        model: it does not change.
         layer, head: which head, both counted from 0.
 
     Returns:
         The copy.
 
     Raises:
-        TypeError: a number is no int.
+        TypeError: ``layer`` or ``head`` is not an int.
         ValueError: there is no such layer or head.
 
     Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
@@ -348,7 +349,9 @@ def ablate_head(model: Decoder, layer: int, head: int) -> Decoder:
         expect.whole_number(name, value, at_least=0)
         limit = model.blocks[layer].attention.num_heads if limit is None else limit
         if value >= limit:
-            expect.fail(ValueError, name, f"at most {limit - 1}", value, "Layers and heads count from 0.")
+            expect.fail(
+                ValueError, name, f"at most {limit - 1}", value, "Layers and heads are counted from 0."
+            )
     changed = copy.deepcopy(model)
     attention = changed.blocks[layer].attention
     with torch.no_grad():

@@ -1,7 +1,7 @@
-"""Attention layers that others have trained, as ``MultiHeadAttention``: BERT's and GPT-2's.
+"""Pretrained attention layers as ``MultiHeadAttention``: BERT's and GPT-2's.
 
-Needs the optional ``transformers`` (the extra ``pretrained``). It is imported when it is needed, not
-before.
+This module needs the optional ``transformers`` (the extra ``pretrained``), and imports it only when it is
+needed.
 """
 
 import contextlib
@@ -21,19 +21,19 @@ from mha_lab import _expect as expect
 from mha_lab.masks import causal_mask
 from mha_lab.multihead import MultiHeadAttention
 
-OLDEST = (5, 6)  # of transformers: before it, a layer was called with another mask, and its weights differed
-PATIENCE = 3  # seconds to wait for an answer from the place where weights are kept
+OLDEST = (5, 6)  # transformers: older versions call a layer with another mask, and its weights differ
+PATIENCE = 3  # seconds to wait for an answer from the server of the weights
 
 
 class Unavailable(RuntimeError):
-    """Why published weights could not be had here; the message is for a reader."""
+    """Published weights could not be loaded; the message tells the learner why."""
 
 
 def from_bert(attention: nn.Module) -> MultiHeadAttention:
-    """BERT's self-attention as a ``MultiHeadAttention``: same weights, dtype, device and training mode.
+    """BERT's self-attention as a ``MultiHeadAttention``, with its weights, dtype, device and training mode.
 
-    It is the layer of Vaswani et al. 2017 as it stands: four matrices with biases, scores divided by
-    ``sqrt(d_k)``. What BERT does around it (dropout of the output, sum, layer norm) stays behind.
+    It is exactly the layer of Vaswani et al. 2017: four matrices with biases, scores divided by
+    ``sqrt(d_k)``. BERT's steps around it (dropout of the output, sum, layer norm) are left out.
 
     Args:
         attention: a ``BertAttention``: ``model.encoder.layer[i].attention``.
@@ -63,15 +63,15 @@ def from_gpt2(attention: nn.Module) -> MultiHeadAttention:
     """GPT-2's self-attention as a ``MultiHeadAttention``; call it with ``causal_mask(n)``.
 
     GPT-2 keeps one matrix for queries, keys and values, ``(d_model, 3 * d_model)``, multiplied from
-    the right, where ``torch.nn.Linear`` stores the transpose. The causal mask is not part of the
-    weights: pass it.
+    the right; ``torch.nn.Linear`` stores the transpose. The causal mask is not part of the weights:
+    pass it.
 
     Args:
         attention: a ``GPT2Attention``: ``model.h[i].attn``.
 
     Raises:
         TypeError: ``attention`` has no ``c_attn`` and ``c_proj``.
-        ValueError: it scales its scores by something else than ``1/sqrt(d_k)``, or attends to another
+        ValueError: it scales its scores by something other than ``1/sqrt(d_k)``, or attends to another
             sequence.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
@@ -110,14 +110,14 @@ class Reading:
 
 
 def read(name: str, text: str, layer: int = 0) -> Reading:
-    """Load a published model, and read ``text`` with our layer beside one of its own.
+    """Load a published model, and read ``text`` with one of its layers and with our copy of it.
 
-    The layer's attention is converted and gets the same input; our weights are compared with the
-    model's own to ``1e-4`` before they are returned.
+    The layer's attention is converted and gets the same input. Our weights must be within ``1e-4`` of
+    the model's own before they are returned.
 
     Args:
         name: ``"bert-base-uncased"``, ``"gpt2"`` or another model of these two kinds.
-        text: what to read.
+        text: the sentence to read.
         layer: which layer, counted from 0.
 
     Raises:
@@ -153,10 +153,12 @@ def _load(name: str) -> tuple[nn.Module, Any]:
         import transformers
         from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
     except ImportError as error:
-        raise Unavailable("no transformers here: pip install transformers") from error
+        raise Unavailable("transformers is not installed: pip install transformers") from error
     if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
         needed = ".".join(map(str, OLDEST))
-        raise Unavailable(f"transformers {needed} or newer is needed, and here is {transformers.__version__}")
+        raise Unavailable(
+            f"transformers {needed} or newer is needed, and {transformers.__version__} is installed"
+        )
     for local in (True, False):
         if not local and (HF_HUB_OFFLINE or not _answers(ENDPOINT)):
             raise Unavailable(f"{name} was never downloaded here, and the network does not answer")
@@ -164,7 +166,7 @@ def _load(name: str) -> tuple[nn.Module, Any]:
             try:
                 config = transformers.AutoConfig.from_pretrained(name, local_files_only=local)
                 if config.model_type not in ("bert", "gpt2"):
-                    raise Unavailable(f"{name} is of the kind {config.model_type}, not bert or gpt2")
+                    raise Unavailable(f"{name} is a model of type {config.model_type}, not bert or gpt2")
                 tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
                 model = transformers.AutoModel.from_pretrained(
                     name, attn_implementation="eager", local_files_only=local
@@ -177,7 +179,7 @@ def _load(name: str) -> tuple[nn.Module, Any]:
 
 
 def _answers(address: str) -> bool:
-    """Whether anybody is there, found out within some seconds and not within some minutes."""
+    """Whether the server answers: known after seconds, not after minutes."""
     parts = urlsplit(address)
     try:
         socket.create_connection((parts.hostname, parts.port or 443), timeout=PATIENCE).close()
@@ -188,7 +190,7 @@ def _answers(address: str) -> bool:
 
 @contextlib.contextmanager
 def _quiet():
-    """What a library prints and logs on the way is no part of a chapter."""
+    """Hide what a library prints and logs: it does not belong in a chapter."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

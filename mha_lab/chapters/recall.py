@@ -1,8 +1,8 @@
 """Associative recall with several lookups at once: problems, a model around one attention layer, training.
 
 A problem is a list of records, each a name and a content, and a question that asks for some of the names,
-in an order. The answer is the contents that stand under these names, in that order. The weights of the
-attention come from the names; what is averaged comes from the contents.
+in an order. The answer is the contents under these names, in that order. The weights of the
+attention come from the names; the averaged values come from the contents.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -22,7 +22,7 @@ from mha_lab.multihead import MultiHeadAttention
 
 NUM_NAMES, NUM_CONTENTS, NUM_RECORDS = 8, 10, 6
 # Queries and keys start small, so that at first all records get nearly the same weight. A head that starts
-# sharp tends to stay with what it happens to look at, and two heads may then end on the same lookup.
+# with one large weight tends to keep it, and then two heads may learn the same lookup.
 START = 0.1
 
 
@@ -30,8 +30,8 @@ START = 0.1
 class RecallBatch:
     """Many problems at once, as whole numbers.
 
-    ``names`` and ``contents`` are ``(batch, n)``: record ``j`` of problem ``b`` holds the content
-    ``contents[b, j]`` under the name ``names[b, j]``. ``asked``, ``(batch, num_lookups)``, are the names
+    ``names`` and ``contents`` are ``(batch, n)``: record ``j`` of problem ``b`` has the content
+    ``contents[b, j]`` and the name ``names[b, j]``. ``asked``, ``(batch, num_lookups)``, are the names
     that the question asks for, in its order.
 
     >>> question = RecallBatch(torch.tensor([[3, 5]]), torch.tensor([[7, 2]]), torch.tensor([[5, 3]]))
@@ -65,12 +65,12 @@ def sample_problems(
     num_names: int = NUM_NAMES,
     num_contents: int = NUM_CONTENTS,
 ) -> RecallBatch:
-    """Random problems. Within one problem all names differ, all contents differ, and no name is asked twice.
+    """Random problems: in each, all names differ, all contents differ, and no name is asked for twice.
 
     Args:
         count: how many problems.
         num_lookups: how many names a question asks for.
-        generator: where the random numbers come from; the same state gives the same problems.
+        generator: the source of random numbers; the same state gives the same problems.
         n: how many records a problem has.
         num_names: names are whole numbers from 0 to ``num_names - 1``.
         num_contents: contents are whole numbers from 0 to ``num_contents - 1``.
@@ -104,15 +104,15 @@ def sample_problems(
 
 
 class RecallModel(nn.Module):
-    """One attention layer, with embeddings before it and a linear readout behind it.
+    """One attention layer, with embeddings before it and a linear readout after it.
 
     The query of a problem is ``sum over l of ask[l, asked[l]]``, its keys are the embedded names, its
-    values the embedded contents, and ``logits = readout(attention(query, key, value))``. No path leads
-    around the attention, and the number of parameters does not depend on ``num_heads``.
+    values the embedded contents, and ``logits = readout(attention(query, key, value))``. No path
+    bypasses the attention, and the number of parameters does not depend on ``num_heads``.
 
     Args:
         d_model: the width of query, keys, values and output.
-        num_heads: how many heads; it divides ``d_model``.
+        num_heads: how many heads; it must divide ``d_model``.
         num_lookups: how many names a question asks for.
         num_names, num_contents: as in ``sample_problems``.
 
@@ -153,7 +153,7 @@ class RecallModel(nn.Module):
             ``(logits, weights)``: ``(batch, num_lookups, num_contents)``, ``(batch, num_heads, 1, n)``.
 
         Raises:
-            ValueError: the problems ask for another number of names than ``num_lookups``.
+            ValueError: the problems ask for a number of names other than ``num_lookups``.
         """
         if problems.asked.shape[1] != self.num_lookups:
             expected, got = f"{self.num_lookups} names in each question", problems.asked.shape[1]
@@ -176,12 +176,12 @@ def train(
     """Train ``model`` on fresh problems, and yield each step's loss when the step is done.
 
     A step draws ``batch`` problems and moves the parameters once by Adam, on the mean cross-entropy of all
-    answers. Nothing is trained before the first loss is asked for.
+    answers. Training starts when the first loss is asked for.
 
     Args:
         model: changed in place.
         steps: how many steps.
-        generator: where the problems come from.
+        generator: the source of the problems.
         batch: how many problems a step has.
         lr: Adam's learning rate.
         n: how many records a problem has.
@@ -206,7 +206,7 @@ def train(
 def _steps(
     model: RecallModel, steps: int, generator: Generator, batch: int, lr: int | float, n: int
 ) -> Iterator[float]:
-    """The loop. It is a function of its own so that ``train`` checks its arguments when it is called."""
+    """The loop. It is a separate function so that ``train`` checks its arguments when it is called."""
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     for _ in range(steps):
         problems = sample_problems(

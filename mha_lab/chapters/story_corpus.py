@@ -1,13 +1,13 @@
 """Very small stories from a grammar whose probabilities are known exactly.
 
-Two people have things, give them away and ask for them; animals nap and sing. Much is settled by a
+Two people have things, give them away and ask for them; animals nap and sing. Many words depend on a
 word further back: who has a thing now, which colour it has, whether a name takes "she" or "he",
-whether the animals at the front of a sentence are one or many. A table of neighbouring letters cannot
+whether a sentence begins with one animal or with several. A table of neighbouring letters cannot
 know these; a model that looks back can.
 
 The text is made here, by these rules and a seed: nothing is read or downloaded. Each choice is made at
-the word that shows it, so the probability of every letter given all letters before it is known, and
-with it the least loss that a model can reach.
+the word where it appears, so the probability of every letter given all letters before it is known, and
+with it the lowest loss that a model can reach.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -36,7 +36,7 @@ DOES, DO, DID = (
 )
 
 END = 0.3  # the probability that a story is over after an event
-START = "\n"  # stands before each story, and behind the last
+START = "\n"  # comes before each story, and after the last
 
 Say = Callable[[dict[str, float]], str]
 
@@ -46,10 +46,10 @@ def sample(count: int, seed: int = 0) -> str:
 
     Args:
         count: how many.
-        seed: another seed tells other stories.
+        seed: another seed gives other stories.
 
     Returns:
-        The text. A line break stands before each story, and behind the last.
+        The text, with a line break before each story and after the last.
 
     >>> sample(1, seed=1)
     '\\nCleo has a white pen. Gita has a pink drum. who has the drum? Gita.\\n'
@@ -80,14 +80,14 @@ def surprisals(text: str) -> list[float]:
     its entropy per letter: no model that predicts from what came before has a lower expected loss.
 
     Args:
-        text: a line break, then stories as ``sample`` writes them. The text may stop anywhere.
+        text: a line break, then stories as ``sample`` writes them. The text may end anywhere.
 
     Returns:
         A number for each letter. The first line break costs 0. The first letter that the grammar
-        cannot say costs ``inf``, and so do all letters after it.
+        cannot produce costs ``inf``, and so do all letters after it.
 
     Raises:
-        TypeError: ``text`` is no string.
+        TypeError: ``text`` is not a string.
         ValueError: ``text`` does not begin with a line break.
 
     Source: Shannon 1948, "A Mathematical Theory of Communication", section 7.
@@ -122,21 +122,21 @@ def surprisals(text: str) -> list[float]:
 
 
 class _Stop(Exception):
-    """The text is over, or the grammar cannot say its next letter."""
+    """The text is over, or the grammar cannot produce its next letter."""
 
 
 def _even(pieces: Iterable[str], share: int | float = 1.0) -> dict[str, float]:
-    """The same probability for each piece, ``share`` in all."""
+    """The same probability for each piece, ``share`` in total."""
     pieces = list(pieces)
     return {piece: share / len(pieces) for piece in pieces}
 
 
 def _story(say: Say) -> None:
-    """One story after its line break, up to and with the next line break.
+    """One story after its line break, up to and including the next line break.
 
-    ``say`` gets the choices for the next piece of text, with their probabilities, and returns the one
-    that is said; no choice is the beginning of another. One ``say`` draws pieces, and a story comes
-    out; another reads a text, and its probabilities come out.
+    ``say`` gets the choices for the next piece of text, with their probabilities, and returns the
+    chosen piece; no choice is the beginning of another. In ``sample``, ``say`` draws pieces, and the result
+    is a story. In ``surprisals``, it reads a text, and the result is the text's probabilities.
     """
 
     def just(piece: str) -> None:

@@ -1,14 +1,14 @@
-"""Multi-head attention in five shapes that have been published, each written anew.
+"""Multi-head attention in five published forms, each rewritten here.
 
-They compute the same thing, so their weights can be carried from one to the next, to
-``MultiHeadAttention`` and to ``torch.nn.MultiheadAttention`` (``copy_weights``). What they differ in is what
-they can be asked for. All masks are boolean, ``True`` = may attend; only their shapes differ.
+They compute the same thing, so their weights can be copied from one to another, to
+``MultiHeadAttention`` and to ``torch.nn.MultiheadAttention`` (``copy_weights``). They differ in their
+arguments and results. All masks are boolean, ``True`` = may attend; only their shapes differ.
 
-The shapes were seen in: ``PackedAttention`` in nanoGPT and LLMs-from-scratch, ``ThreeProjections`` in the
-Annotated Transformer, ``SizedAttention`` in an edition of Dive into Deep Learning, ``BareAttention`` in
-NYU's Deep Learning course, ``SequenceFirstAttention`` in labml.ai's annotated papers. The originals differ
-in masks, in what they return, in what they do with a query that may attend to nothing, and in NYU's last
-matrix, which has a bias.
+The forms come from these sources: ``PackedAttention`` is in nanoGPT and LLMs-from-scratch,
+``ThreeProjections`` in the Annotated Transformer, ``SizedAttention`` in an edition of Dive into Deep
+Learning, ``BareAttention`` in NYU's Deep Learning course, ``SequenceFirstAttention`` in labml.ai's
+annotated papers. The originals differ in masks, in what they return, in what they do with a query that may
+attend to nothing, and in NYU's last matrix, which has a bias.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -31,14 +31,14 @@ Take = Callable[[Tensor], Tensor]
 
 
 class PackedAttention(nn.Module):
-    """One matrix for queries, keys and values, products by einsum, the output alone.
+    """One matrix for queries, keys and values; products by einsum; only the output is returned.
 
     ``q, k, v = x W_qkv``; ``output = softmax(q k^T / sqrt(d_k) + mask) v W_o``. Hidden scores are filled
     with ``-inf``, so a query that may attend to nothing returns NaN.
 
     Args:
         d_model: the width of input and output.
-        num_heads: how many heads; it divides ``d_model``.
+        num_heads: how many heads; it must divide ``d_model``.
         bias: whether the two matrices add a bias.
         dropout: the probability of dropping a weight, in training only.
 
@@ -66,7 +66,7 @@ class PackedAttention(nn.Module):
         return self.out_proj(torch.einsum("bhij,bjhd->bihd", weights, value).flatten(-2))
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """What ``copy_weights`` moves; ``take`` may be another view of a parameter, such as its gradient."""
+        """The tensors that ``copy_weights`` copies; ``take`` may replace a parameter, as by its gradient."""
         kinds = ["weight"] + ["bias"] * (self.out_proj.bias is not None)
         return [
             part
@@ -76,11 +76,11 @@ class PackedAttention(nn.Module):
 
 
 class ThreeProjections(nn.Module):
-    """Three matrices, heads by view and transpose, ``(output, weights)`` returned.
+    """Three matrices; heads by view and transpose; ``(output, weights)`` are returned.
 
     Args:
         d_model: the width of all inputs and of the output.
-        num_heads: how many heads; it divides ``d_model``.
+        num_heads: how many heads; it must divide ``d_model``.
         bias: whether the four matrices add a bias.
 
     >>> output, weights = ThreeProjections(6, 3)(*[torch.ones(7, 5, 6)] * 3)
@@ -110,17 +110,17 @@ class ThreeProjections(nn.Module):
         return self.out_proj(merge_heads(output)), weights
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """What ``copy_weights`` moves."""
+        """The tensors that ``copy_weights`` copies."""
         return _separate((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
 
 
 class SizedAttention(nn.Module):
-    """Queries, keys and values of different widths, a mask of real tokens, a score of choice.
+    """Queries, keys and values of different widths; a mask of real tokens; any score.
 
     Args:
         query_size, key_size, value_size: the widths of the three inputs.
         num_hiddens: the width of all heads together, and of the output.
-        num_heads: how many heads; it divides ``num_hiddens``.
+        num_heads: how many heads; it must divide ``num_hiddens``.
         bias: whether the four matrices add a bias.
         score: ``None`` for the scaled dot product, or a callable on heads such as
             ``AdditiveScore(num_hiddens // num_heads, hidden)``.
@@ -167,16 +167,16 @@ class SizedAttention(nn.Module):
         return self.out_proj(merge_heads(heads))
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """What ``copy_weights`` moves."""
+        """The tensors that ``copy_weights`` copies."""
         return _separate((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
 
 
 class BareAttention(nn.Module):
-    """No bias anywhere, heads cut and grouped by two small methods, sizes told on request.
+    """No biases; heads are split and grouped by two small methods; sizes can be logged.
 
     Args:
         d_model: the width of inputs and output.
-        num_heads: how many heads; it divides ``d_model``.
+        num_heads: how many heads; it must divide ``d_model``.
 
     >>> _ = BareAttention(6, 3)(*[torch.ones(7, 5, 6)] * 3, log=print)
     split    (7, 3, 5, 2)
@@ -192,11 +192,11 @@ class BareAttention(nn.Module):
         self.w_q, self.w_k, self.w_v, self.w_h = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
 
     def split(self, x: Float[Tensor, "batch n d_model"]) -> Float[Tensor, "batch heads n d_k"]:
-        """Each head its columns."""
+        """Give each head its columns."""
         return x.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
 
     def group(self, x: Float[Tensor, "batch heads n d_k"]) -> Float[Tensor, "batch n d_model"]:
-        """The columns side by side again."""
+        """Put the columns side by side again."""
         return x.transpose(1, 2).contiguous().view(x.shape[0], x.shape[2], -1)
 
     def forward(
@@ -221,7 +221,7 @@ class BareAttention(nn.Module):
         return self.w_h(grouped), weights
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """What ``copy_weights`` moves."""
+        """The tensors that ``copy_weights`` copies."""
         return _separate((self.w_q, self.w_k, self.w_v, self.w_h), take)
 
 
@@ -237,7 +237,7 @@ class Prepare(nn.Module):
         self.linear, self.num_heads = nn.Linear(d_model, d_model, bias=bias), num_heads
 
     def forward(self, x: Float[Tensor, "n batch d_model"]) -> Float[Tensor, "n batch heads d_k"]:
-        """No transpose is needed: the heads come last but one."""
+        """No transpose is needed: the heads are the second to last axis."""
         return self.linear(x).unflatten(-1, (self.num_heads, -1))
 
 
@@ -246,10 +246,10 @@ class SequenceFirstAttention(nn.Module):
 
     Args:
         d_model: the width of inputs and output.
-        num_heads: how many heads; it divides ``d_model``.
+        num_heads: how many heads; it must divide ``d_model``.
         bias: whether the four matrices add a bias.
 
-    ``weights`` holds those of the last call, detached, ``(n_q, n_k, batch, heads)``; ``None`` before.
+    ``weights`` are those of the last call, detached, ``(n_q, n_k, batch, heads)``; ``None`` before it.
 
     >>> layer = SequenceFirstAttention(6, 3)
     >>> layer(*[torch.ones(5, 7, 6)] * 3).shape, layer.weights.shape
@@ -276,7 +276,7 @@ class SequenceFirstAttention(nn.Module):
         value: Float[Tensor, "n_k batch d_model"],
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "n_q batch d_model"]:
-        """``mask`` is ``(n_q, n_k, batch)``; the first and the last axis may be 1 and stand for all."""
+        """``mask`` is ``(n_q, n_k, batch)``; the first and the last axis may be 1, to be broadcast."""
         q, k, v = self.query(query), self.key(key), self.value(value)
         scores = self.get_scores(q, k)
         if mask is not None:
@@ -293,12 +293,12 @@ class SequenceFirstAttention(nn.Module):
         )
         if not fits:
             expected = f"(n_q or 1, n_k, batch or 1) = ({n_q} or 1, {n_k}, {batch} or 1)"
-            hint = "Is the batch first? This layer has it last."
+            hint = "Is the batch axis first? In this layer it is last."
             expect.fail(ValueError, "mask", expected, expect.shape(mask.shape), hint)
         return mask
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """What ``copy_weights`` moves."""
+        """The tensors that ``copy_weights`` copies."""
         return _separate((self.query.linear, self.key.linear, self.value.linear, self.output), take)
 
 

@@ -20,11 +20,11 @@ __all__ = ["CheckResult", "check", "solution"]
 
 
 class CheckResult(float):
-    """The points earned, as a number; what else there is to say, as attributes.
+    """The points earned, as a number; everything else, as attributes.
 
     ``points`` and ``possible``; ``passed`` and ``attempted``; ``diagnosis``, the name of the mistake
-    (``"wrong"`` for none of the known ones, ``None`` when right or not attempted); ``message``, what
-    the learner read.
+    (``"wrong"`` if it is none of the known ones, ``None`` if right or not attempted); ``message``, the
+    text that the learner read.
     """
 
     points: float
@@ -47,9 +47,9 @@ class CheckResult(float):
 def check(answer: Any) -> CheckResult:
     """Try ``answer`` on random problems, print a short report, and return the points.
 
-    The exercise is found by the function's name. The function runs in a process of its own, for at
+    The exercise is found by the function's name. The function runs in a separate process, for at
     most 10 seconds of computing (see ``mha_lab.check.runner``): nothing that it does, prints or changes
-    reaches the notebook, and whatever it raises ends up in the report. A stub that raises
+    reaches the notebook, and an error that it raises is shown in the report. A stub that raises
     ``NotImplementedError`` earns 0 points.
 
     Args:
@@ -59,7 +59,7 @@ def check(answer: Any) -> CheckResult:
         a ``CheckResult``, which is a ``float``.
 
     Raises:
-        TypeError: ``answer`` is no function.
+        TypeError: ``answer`` is not a function.
         ValueError: there is no exercise of this name.
     """
     exercise = _find(answer)
@@ -86,7 +86,7 @@ def _find(answer: Any) -> Exercise:
     name = getattr(answer, "__name__", None)
     if not callable(answer) or not isinstance(name, str):
         message = f"check: expected a function, got {type(answer).__name__}."
-        raise TypeError(message + " Did you mean check(split_heads), without (...) behind the name?")
+        raise TypeError(message + " Did you mean check(split_heads), without (...) after the name?")
     if name not in names():
         raise ValueError(_unknown(name))
     return find(name)
@@ -99,7 +99,7 @@ def _unknown(name: str) -> str:
 
 
 def _show(report: Report) -> None:
-    """Rich in a notebook, plain in a terminal."""
+    """As HTML in a notebook, as text in a terminal."""
     try:
         from IPython import get_ipython
     except ImportError:

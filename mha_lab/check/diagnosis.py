@@ -1,4 +1,4 @@
-"""From what an answer returned to the name of the mistake behind it."""
+"""Finds the name of the mistake from an answer's results."""
 
 import inspect
 import re
@@ -17,11 +17,11 @@ from mha_lab.exercises._results import plain
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong with one answer: ``name`` is ``None`` where it is right.
+    """What is wrong with one answer: ``name`` is ``None`` if it is right.
 
-    ``seen`` was computed from the answer's own result; ``cause`` is what explains it, empty where nothing
-    known does. ``note`` is what the answer's code shows: names of the notebook. ``example`` is
-    ``(arguments, expected, got)`` of the smallest problem where it is wrong.
+    ``seen`` was computed from the answer's own result; ``cause`` explains it, and is empty if no known
+    cause does. ``note`` says which names of the notebook the answer's code uses. ``example`` is
+    ``(arguments, expected, got)`` of the smallest problem for which it is wrong.
     """
 
     name: str | None
@@ -33,7 +33,7 @@ class Diagnosis:
 
 
 def diagnose(exercise: Exercise, problems: list[tuple], outcomes: list[Outcome]) -> Diagnosis | None:
-    """What is to be said of an answer that did this; ``None`` if it is still the stub."""
+    """The diagnosis of an answer with these outcomes; ``None`` if it is still the stub."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _Case(exercise, problems, outcomes).diagnosis()
@@ -44,7 +44,7 @@ def _has(what: str) -> str:
 
 
 class _Case:
-    """One answer's outcomes beside what is expected; each method looks for one kind of explanation."""
+    """One answer's outcomes and the expected results; each method looks for one kind of explanation."""
 
     def __init__(self, exercise: Exercise, problems: list[tuple], outcomes: list[Outcome]) -> None:
         self.exercise, self.problems, self.outcomes = exercise, problems, outcomes
@@ -100,7 +100,7 @@ class _Case:
             tensors = [pair for pair in zip(names, problem, strict=False) if isinstance(pair[1], Tensor)]
             for (name, before), after in zip(tensors, outcome.inputs, strict=False):
                 if not compare.same(plain(before), after, 0.0):
-                    says = f"The result is right, but your function changes `{name}`, which it is given."
+                    says = f"The result is right, but your function changes its argument `{name}`."
                     example = problem, plain(before), after
                     return Diagnosis("changes-its-input", says, "", self.exercise.section, example)
         return None
@@ -123,12 +123,13 @@ class _Case:
         return Diagnosis(name, seen, cause, section or self.exercise.section, example, self._reads())
 
     def _reads(self) -> str:
-        """The notebook's names that the function uses; they are no argument of it."""
+        """The notebook's names that the function uses and that are not its arguments."""
         names = [f"`{name}`, which {_has(what)}" for name, what in self.outcomes[0].reads]
         if not names:
             return ""
         return (
-            f"Your function uses the notebook's {' and '.join(names)}. All that it needs is in its arguments."
+            f"Your function uses the notebook's {' and '.join(names)}. "
+            "Everything that it needs is in its arguments."
         )
 
     # Ways to explain it
@@ -139,24 +140,24 @@ class _Case:
             return self._say(
                 "too-slow",
                 "Your function did not return in time, and was stopped.",
-                "Is there a loop without an end?",
+                "Is there an endless loop?",
             )
         if "died" in kinds:
             return self._say(
                 "raises",
                 "The process that ran your function died.",
-                "Did it ask for too much memory, or end Python?",
+                "Did it use too much memory, or exit Python?",
             )
         return None
 
     def _refused(self) -> Diagnosis | None:
         if not any(o.kind == "raised" and o.value.startswith("Refused\n") for o in self.outcomes):
             return None
-        says = "Your function calls the finished version of the very function that this exercise builds."
+        says = "Your function calls the finished version of the function that this exercise builds."
         return self._say("calls-the-finished-one", says, "Write it from smaller pieces.")
 
     def _known(self) -> Diagnosis | None:
-        """The mistakes whose code gives the same on every problem; two at once where no single one does."""
+        """The mistakes whose code gives the same on every problem; two at once if no single one does."""
         for two in (False, True):
             some = {name: m for name, m in self.exercise.mistakes.items() if bool(m.of) == two}
             fitting = {name: m for name, m in some.items() if any(self._fits(v) for v in m.variants)}
@@ -197,9 +198,7 @@ class _Case:
         where = outcome.where
         if name == "NotImplementedError" and not text:
             stub = where.get("function") or "another function"
-            says = (
-                f"Your function calls `{stub}`, which is still to be written: it raises NotImplementedError."
-            )
+            says = f"Your function calls `{stub}`, which is not written yet: it raises NotImplementedError."
             return self._say("calls-a-stub", f"{says} Write that one first.", "")
         arguments = inspect.signature(self.exercise.answer).parameters
         if not where and "argument" in text:
@@ -207,29 +206,27 @@ class _Case:
         strangers = [n for n, _ in outcome.reads if re.search(rf"\b{re.escape(n)}\b", where.get("part", ""))]
         if strangers:
             both = " and ".join(f"`{name}`" for name in strangers)
-            says = (
-                f"Here the notebook's {both} is used with what is made from the arguments, and does not fit."
-            )
+            says = f"Here the notebook's {both} is combined with values from the arguments, and does not fit."
             return self._say("uses-the-notebook", self._line(), says)
         if outcome.reads and name == "IndexError":
-            says = "Is a size of the notebook used here, where the arguments have another?"
+            says = "Is a size from the notebook used here, although the arguments have another one?"
             return self._say("uses-the-notebook", self._line(), says)
         causes = errors.cause(name, text, where), self._in_front(raised)
         return self._say("raises", self._line(), " ".join(filter(None, causes)))
 
     def _in_front(self, raised: list[int]) -> str:
-        """All goes well without a batch, and nothing with one; the first argument tells."""
+        """Whether the answer is right without a batch and raises with one, judged by the first argument."""
         rank = [next((a.ndim for a in p if isinstance(a, Tensor)), 0) for p in self.problems]
         fine = [rank[i] for i in range(len(rank)) if i not in self.wrong]
         if not fine or max(fine) >= min(rank[i] for i in raised):
             return ""
         return (
-            f"Where the first argument has {max(fine)} axes, your function is right; with more, it raises. "
+            f"If the first argument has {max(fine)} axes, your function is right; with more, it fails. "
             "Count axes from the end, as in `x.shape[-1]`: that works for 2 axes and for more."
         )
 
     def _line(self) -> str:
-        """The line that raised, what stands on it, and what Python said."""
+        """The line that raised, its text and its names, and what Python said."""
         outcome = self.outcomes[self.shown]
         where = outcome.where
         name, _, text = outcome.value.partition("\n")
@@ -253,7 +250,7 @@ class _Case:
         )
 
     def _explained(self) -> Diagnosis | None:
-        """What the exercise itself makes of all results together, or of this one."""
+        """The exercise's own explanation of all results together, or of this one."""
         exercise = self.exercise
         if exercise.explains is not None:
             told = exercise.explains(self.problems, [o.value for o in self.outcomes])
@@ -270,7 +267,7 @@ class _Case:
     def _bug(self) -> Diagnosis | None:
         if self.exercise.bug is None or not self._fits(self.exercise.bug):
             return None
-        says = "On every problem that was tried, your function still gives what it gave with the bug."
+        says = "On every problem that was tried, your function still gives the same result as with the bug."
         return self._say("bug-still-there", self.seen(), says)
 
     def _shape(self) -> Diagnosis | None:
@@ -282,7 +279,7 @@ class _Case:
         return self._say("wrong-shape", self.seen(), "")
 
     def _lined_up(self, i: int) -> bool:
-        """As many results as are asked for, each of the expected shape and kind."""
+        """As many results as expected, each of the expected shape and kind."""
         pairs = compare.parts(self.expected[i], self.outcomes[i].value)
         return pairs is not None and all(compare.shape(a) == compare.shape(b) for a, b in pairs)
 
@@ -305,7 +302,7 @@ class _Case:
         return self._say("uses-the-notebook", self.seen(), "")
 
     def _pattern(self) -> Diagnosis | None:
-        """A simple relation to what is expected that holds wherever the answer is wrong."""
+        """A simple relation to the expected result that is the same for all problems that went wrong."""
         values = [o.value for o in self.outcomes]
         found = {observe.relation(self.expected[i], values[i]) for i in self.wrong}
         name = (found.pop() or "").partition(" ")[0]

@@ -1,4 +1,4 @@
-"""From an exception and the line that raised it to the likely cause, for the usual ones."""
+"""Finds the likely cause from an exception and the line that raised it, for the usual exceptions."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +11,7 @@ _SHAPE = r"shape \(([^)]*)\)"
 
 
 def cause(kind: str, text: str, where: dict[str, Any]) -> str:
-    """One or two sentences, or an empty string where no rule fits."""
+    """One or two sentences, or an empty string if no rule fits."""
     line, names = where.get("text", ""), dict(where.get("names", []))
     ranks = {
         name: len([n for n in found.group(1).split(",") if n.strip()])
@@ -29,8 +29,12 @@ def cause(kind: str, text: str, where: dict[str, Any]) -> str:
 def _name(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     name = found.group(1)
     if name in mha_lab.__all__:
-        return f"There is no `{name}` in this notebook yet: `from mha_lab import {name}` brings it."
-    near = f" Did you mean `{where['near']}`?" if where.get("near") else " Is it misspelt, or never set?"
+        return f"There is no `{name}` in this notebook yet: `from mha_lab import {name}` imports it."
+    near = (
+        f" Did you mean `{where['near']}`?"
+        if where.get("near")
+        else " Is it misspelt, or was it never defined?"
+    )
     return f"There is no `{name}`.{near}"
 
 
@@ -40,12 +44,12 @@ def _attribute(found: re.Match, line: str, ranks: dict, where: dict) -> str:
 
 
 def _turned(line: str, ranks: dict) -> str:
-    """``.T`` or a fixed pair of axes on something with a batch in front."""
+    """``.T`` or a fixed pair of axes on a tensor with a batch axis."""
     for name, rank in ranks.items():
         if rank > 2 and re.search(rf"\b{re.escape(name)}\.(T\b|t\(\))", line):
             return (
-                f"`{name}` has {rank} axes, and `.T` turns all of them around: "
-                "`.mT` swaps the last two and leaves the axes in front alone."
+                f"`{name}` has {rank} axes, and `.T` reverses all of them: "
+                "`.mT` swaps the last two and does not change the axes in front."
             )
         if rank > 2 and re.search(rf"\b{re.escape(name)}\.transpose\((0, ?1|1, ?0)\)", line):
             return (
@@ -61,7 +65,7 @@ def _sizes(found: re.Match, line: str, ranks: dict, where: dict) -> str:
         return says
     if re.search(r"\.(sum|mean|max|amax|min|logsumexp|any|norm)\(", part) and "keepdim" not in part:
         return (
-            "A sum, mean or maximum drops its axis, and the rest no longer lines up: "
+            "A sum, mean or maximum drops its axis, and the other axes no longer line up: "
             "`keepdim=True` keeps the axis with length 1."
         )
     names = dict(where.get("names", []))
@@ -110,7 +114,7 @@ def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     rows, inner, outer, columns = (int(n) for n in found.groups())
     if re.search(r"\blinear\(", part):
         return (
-            "`F.linear(x, w)` computes `x @ w.mT`: it turns its second argument around. `x @ w` does not; "
+            "`F.linear(x, w)` computes `x @ w.mT`: it transposes its second argument. `x @ w` does not; "
             "`F.linear(x, w.mT)` is the same."
         )
     says = (
@@ -119,25 +123,27 @@ def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     )
     turned = re.search(r"\.mT|\.T\b|transpose\(", part.rpartition("@")[2])
     if inner == columns:
-        return f"{says} With the right one {'not ' if turned else ''}turned around (`.mT`) they would fit."
+        return f"{says} With the right one {'not ' if turned else ''}transposed (`.mT`) they would fit."
     if rows == outer:
-        return f"{says} With the left one turned around (`.mT`) they would fit."
+        return f"{says} With the left one transposed (`.mT`) they would fit."
     return says
 
 
 def _vector(found: re.Match, line: str, ranks: dict, where: dict) -> str:
-    return f"A product sums over one axis of each: here these are {found.group(1)} and {found.group(2)} long."
+    return (
+        f"A product sums over one axis of each; here their lengths are {found.group(1)} and {found.group(2)}."
+    )
 
 
 def _batch(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     if says := _turned(line, ranks):
         return says
-    return "The axes in front of the matrices differ, or two axes that are summed over are not equally long."
+    return "The axes in front of the matrices differ, or the axes of the sum have different lengths."
 
 
 def _float(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     if "/" in line.replace("//", ""):
-        return "`/` makes a float, also of two whole numbers that divide: a size needs `//`."
+        return "`/` gives a float, even without a remainder: a size needs `//`."
     return "A size or an index must be a whole number. Was it made with `/`? `//` keeps it whole."
 
 
@@ -148,13 +154,13 @@ def _unpack(found: re.Match, line: str, ranks: dict, where: dict) -> str:
             f"The line expects {found.group(2)} axes, and the tensor has {more}. "
             "Sizes read from the end, as in `x.shape[-1]`, fit any axes in front."
         )
-    return "There are more or fewer things on the right than names on the left."
+    return "There are more or fewer values on the right than names on the left."
 
 
 def _few(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     return (
-        f"The equation of the einsum names {found.group(1)} axes where the tensor has {found.group(2)}. "
-        "`...` in front stands for any axes: `'...id,...jd->...ij'`."
+        f"The equation of the einsum names {found.group(1)} axes, but the tensor has {found.group(2)}. "
+        "`...` in front matches any axes: `'...id,...jd->...ij'`."
     )
 
 
@@ -162,9 +168,9 @@ Says = str | Callable[[re.Match, str, dict, dict], str]
 RULES: list[tuple[str, Says]] = [
     (
         r"UnboundLocalError: .*variable '(\w+)'",
-        "The name gets its value only later, or in a branch not taken.",
+        "The name gets its value only later, or in a branch that is not taken.",
     ),
-    (r"expected Tensor as element", "`stack` and `cat` join tensors, and get something else here."),
+    (r"expected Tensor as element", "`stack` and `cat` join tensors, but here they get something else."),
     (r"NameError: name '(\w+)' is not defined", _name),
     (
         r"(return_types|can only concatenate tuple)",
@@ -182,19 +188,19 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"masked_fill(.*'mask'.*must be Tensor|.*got \((float|int), Tensor)",
-        "`masked_fill` wants the mask first and the number second: `scores.masked_fill(mask, number)`.",
+        "`masked_fill` takes the mask first and the number second: `scores.masked_fill(mask, number)`.",
     ),
     (
         r"must be tuple of Tensors, not Tensor",
-        "`cat` and `stack` want several tensors, in a list or a tuple.",
+        "`cat` and `stack` need several tensors, in a list or a tuple.",
     ),
     (
         r"must be Tensor, not (\w+)",
-        "This function takes a tensor, and gets a Python value. For numbers there is `math`, as in "
+        "This function needs a tensor, but it gets a Python value. For numbers, use `math`, as in "
         "`math.sqrt(d_k)`.",
     ),
-    (r"einsum\(\): ", "The equation of the einsum does not fit the shapes of what it is given."),
-    (r"EinopsError", "The pattern of einops does not fit the shape of what it is given."),
+    (r"einsum\(\): ", "The equation of the einsum does not fit the shapes of its tensors."),
+    (r"EinopsError", "The pattern of einops does not fit the shape of its tensor."),
     (
         r"(must be tuple of ints|float.* as an integer|integer argument expected|slice indices must be)",
         _float,
@@ -202,12 +208,12 @@ RULES: list[tuple[str, Says]] = [
     (r"(of ints,but got float|found float|not float\b|be int.* not float)", _float),
     (
         r"view size is not compatible",
-        "After a `transpose` the numbers lie in another order in memory: use `reshape`. (`x.contiguous()` "
-        "returns a copy; x itself stays as it is.)",
+        "After a `transpose`, the numbers are in another order in memory: use `reshape`. (`x.contiguous()` "
+        "returns a copy; x itself does not change.)",
     ),
     (
         r"shape '.*' is invalid for input of size",
-        "The sizes asked for do not multiply to the number of entries.",
+        "The product of these sizes is not the number of entries.",
     ),
     (r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)", _product),
     (r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)", _vector),
@@ -218,7 +224,7 @@ RULES: list[tuple[str, Says]] = [
     (r"(too many|not enough) values to unpack \(expected (\d+)", _unpack),
     (
         r"only implemented on integer and Boolean",
-        "`~` turns booleans around; this is a tensor of numbers. Is the mask boolean?",
+        "`~` inverts booleans; this is a tensor of numbers. Is the mask boolean?",
     ),
     (
         r"(only supports boolean masks|expects a bool)",
@@ -226,11 +232,11 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"(same dtype|expected scalar type|dtype.*mismatch|data type)",
-        "Two tensors of different dtypes meet. Was one made without the dtype of the other?",
+        "Two tensors have different dtypes. Was one made without the dtype of the other?",
     ),
     (
         r"not implemented for '(Long|Int|Bool)'",
-        "This operation needs floating-point numbers, not whole ones or booleans: `.float()` converts.",
+        "This operation needs floating-point numbers, not integers or booleans: `.float()` converts them.",
     ),
     (
         r"missing \d+ required positional argument",
@@ -238,11 +244,11 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"(takes (from \d+ to )?\d+ positional arguments? but|unexpected keyword)",
-        "This call gives arguments that it does not take.",
+        "This call passes arguments that the function does not take.",
     ),
     (
         r"(only one element tensors can be converted|a Tensor with \d+ elements cannot be converted)",
-        "A tensor of several numbers stands where one number is needed; `math` functions take one number.",
+        "A tensor of several numbers is used where one number is needed; `math` functions take one number.",
     ),
     (
         r"Boolean value of Tensor with more than one value",
@@ -251,38 +257,43 @@ RULES: list[tuple[str, Says]] = [
     (r"Dimension out of range", "There is no such axis: axes count from 0, or from -1 at the end."),
     (r"too many indices", "There are more indices than axes."),
     (r"out of (bounds|range)", "The index is too large: the last of n has index n - 1."),
-    (r"not callable", "Round brackets call a function; this is none. Square brackets take an entry."),
+    (
+        r"not callable",
+        "Round brackets call a function, but this is not a function. Square brackets take an entry.",
+    ),
     (
         r"Axis must be specified",
-        "NumPy's average with weights needs to be told along which `axis` to average.",
+        "NumPy's average with weights needs to know along which `axis` to average.",
     ),
     (
         r"number of sizes provided \(\d+\) must be greater or equal to the number of dimensions",
-        "A tensor of several numbers is put where there is room for one number.",
+        "A tensor of several numbers is written to a place for one number.",
     ),
     (
         r"Expected input batch_size \((\d+)\) to match target batch_size \((\d+)\)",
-        lambda f, *_: f"The loss gets {f.group(1)} predictions and {f.group(2)} targets: they must pair up.",
+        lambda f, *_: (
+            f"The loss gets {f.group(1)} predictions and {f.group(2)} targets: these must be equal."
+        ),
     ),
     (
         r"expected a shape that broadcasts to \(batch, heads, query, key\) = (\(.*?\)), got (\(.*?\))\.",
         lambda f, *_: (
-            f"The mask is {f.group(2)}, the weights are {f.group(1)}: its last axes are queries, keys."
+            f"The mask is {f.group(2)} and the weights are {f.group(1)}: the last axes are queries, keys."
         ),
     ),
     (
         r"(does not match the length of the desired ordering|permute)",
-        "`permute` wants each axis of the tensor once: as many numbers as it has axes.",
+        "`permute` needs each axis of the tensor once: as many numbers as it has axes.",
     ),
     (
         r"Provided sizes .* don.t multiply up",
-        "The sizes asked for do not multiply to the length of the axis.",
+        "The product of these sizes is not the length of the axis.",
     ),
-    (r"broadcast shape|zip\(\) argument", "Two things that belong together are not equally long."),
+    (r"broadcast shape|zip\(\) argument", "Two things that belong together have different lengths."),
     (r"module. object is not callable", "A module is called here: the function is one of the names in it."),
     (
         r"OverflowError",
-        "A number is too large for what shall hold it, as `math.exp` of a number above 709 is for Python.",
+        "A number is too large for its type, as `math.exp` of a number above 709 is in Python.",
     ),
     (
         r"(mT is only supported|at least 2.?dim|at least two dim)",
@@ -290,7 +301,7 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"(numel\(\) == 0|empty tensor|empty sequence|arg is empty)",
-        "There is nothing in it: is a slice or a size empty?",
+        "There is nothing in it: is a slice empty, or a size 0?",
     ),
     (
         r"shape of the mask .* does not match the shape of the indexed tensor",
@@ -299,31 +310,32 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"[Ss]ubtract(ion)?, the `-` operator,",
-        "Booleans cannot be subtracted: `~mask` turns a mask around, `mask.float()` makes numbers of it.",
+        "Booleans cannot be subtracted: `~mask` inverts a mask, and `mask.float()` converts it to numbers.",
     ),
     (
         r"only integer tensors of a single element",
-        "A size or an index must be one whole number; this is a tensor that is none.",
+        "A size or an index must be one whole number; this tensor is not.",
     ),
     (
         r"(could not infer output dtype|only support floating.point)",
-        "A mean or a spread needs floating-point numbers, not whole ones or booleans: `.float()` converts.",
+        "A mean or a standard deviation needs floating-point numbers, not integers or booleans: "
+        "`.float()` converts them.",
     ),
     (
         r"Expected target size",
-        "`cross_entropy` wants the vocabulary on axis 1 of the logits, (batch, vocab, n), beside tokens "
+        "`cross_entropy` needs the vocabulary on axis 1 of the logits, (batch, vocab, n), beside tokens "
         "(batch, n). Or flatten both: (batch * n, vocab) beside (batch * n,).",
     ),
-    (r"RecursionError", "The function calls itself without an end."),
+    (r"RecursionError", "The function calls itself endlessly."),
     (r"ZeroDivisionError", "A division by zero: which of the sizes can be 0?"),
-    (r"ValueError: math domain", "A root or logarithm of a number for which there is none."),
+    (r"ValueError: math domain", "This number has no root or logarithm."),
     (
         r"a leaf Variable that requires grad",
-        "It writes into the tensor that it is given: make a `clone()` first.",
+        "It changes a tensor that it is given: make a `clone()` first.",
     ),
     (
         r"modified by an inplace operation",
-        "A result is overwritten that the gradient still needs: use a new name.",
+        "A result that the gradient still needs is overwritten: use a new name.",
     ),
     (r"Sizes of tensors must match except", "`cat` needs equal sizes on all axes but the one that it joins."),
     (r"stack expects each tensor to be equal size", "`stack` needs tensors of one shape."),
@@ -333,6 +345,8 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"ValueError: (\w+): expected ",
-        lambda f, *_: f"A function of mha_lab refuses its argument `{f.group(1)}`: it says what it wants.",
+        lambda f, *_: (
+            f"A function of mha_lab rejects its argument `{f.group(1)}`: its message says what it expects."
+        ),
     ),
 ]

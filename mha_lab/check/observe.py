@@ -1,4 +1,4 @@
-"""What can be seen in a result, in one sentence. Each sentence is computed from the result itself."""
+"""Observations about a result, one sentence each. Each sentence is computed from the result itself."""
 
 from itertools import permutations
 from typing import Any
@@ -9,7 +9,7 @@ from mha_lab.exercises._results import TOLERANCE, apart, as_array, close, kind, 
 
 
 def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
-    """How ``got`` differs from ``expected``, where something simple can be said; else an empty string."""
+    """How ``got`` differs from ``expected``, if it can be said simply; else an empty string."""
     pairs = parts(expected, got)
     if pairs is None or got is None:
         return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
@@ -76,11 +76,11 @@ def relation(expected: Any, got: Any) -> str | None:
 SAYS = {
     "axes-swapped": "Your numbers are the expected ones with axes in another order.",
     "mask-inverted": "Your mask is True where False is expected, and False where True is expected.",
-    "not-finite": "Your result holds NaN or infinity.",
+    "not-finite": "Your result has NaN or infinity.",
     "wrong-sign": "Your numbers have the wrong sign.",
     "all-zero": "Your result is 0 everywhere.",
     "off-by-a-factor": "All your numbers are off by one common factor.",
-    "right-numbers-elsewhere": "Your result holds the expected numbers, at other places.",
+    "right-numbers-elsewhere": "Your result has the expected numbers, at other places.",
     "columns-sum-to-1": "Your columns sum to 1, and your rows do not.",
     "rows-do-not-sum-to-1": "Your rows do not sum to 1.",
 }
@@ -110,14 +110,14 @@ def _said(name: str, expected: Any, got: Any) -> str:
         return f"{text} After a further `permute{axes}` it would be right." if axes else text
     if (one.dtype == bool) != (other.dtype == bool):
         wanted, found = ("booleans", "numbers") if one.dtype == bool else ("numbers", "booleans")
-        return f"{name} holds {found}; {wanted} are expected."
+        return f"{name} has {found}; {wanted} are expected."
     if one.dtype == bool:
         return _masks(name, one, other)
     finite = np.isfinite(other.astype(float)) | ~np.isfinite(one.astype(float))
     if not finite.all():
         nan = int(np.isnan(other.astype(float)).sum())
         what = f"NaN at {nan}" if nan else f"infinity at {int((~finite).sum())}"
-        return f"{name} holds {what} of {other.size} places."
+        return f"{name} has {what} of {other.size} places."
     return _numbers(name, one, other)
 
 
@@ -132,7 +132,7 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
         by = float((other.astype(float) - one).flat[0])
         return f"Every number of {_lower(name)} is {'larger' if by > 0 else 'smaller'} by {abs(by):.3g}."
     if one.size > 2 and one.ndim == 1 and _reordered(one, other):
-        return f"{name} holds the expected numbers, at other places."
+        return f"{name} has the expected numbers, at other places."
     if _is_weights(one):
         if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
             return f"The columns of {_lower(name)} sum to 1, and the rows do not: {_sums(other)}."
@@ -150,7 +150,7 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
     if one.ndim > 1 and (axes := _turned(one, other)):
         return f"{name} would be right after a further `permute{axes}`."
     if one.size > 2 and _reordered(one, other):
-        return f"{name} holds the expected numbers, at other places."
+        return f"{name} has the expected numbers, at other places."
     if one.size == 1:
         return ""
     right = int((~apart(one, other)).sum())
@@ -169,7 +169,7 @@ def _masks(name: str, one: np.ndarray, other: np.ndarray) -> str:
 
 
 def factor(one: np.ndarray, other: np.ndarray) -> float | None:
-    """The number that ``one`` was multiplied with, if it is one number, and not 1."""
+    """The number by which ``one`` was multiplied, if it is the same everywhere, and not 1."""
     one, other = one.astype(float), other.astype(float)
     there = np.abs(one) > 1e-3
     if there.sum() < 2 or (np.abs(other[~there]) > 1e-2).any():
@@ -187,7 +187,7 @@ def _are_weights(value: Any) -> bool:
 
 
 def ratio(one: np.ndarray, other: np.ndarray) -> float | None:
-    """How many times a single number was taken, or which part of it, if that is a whole number."""
+    """The factor of a single number, if it or its inverse is a whole number."""
     a, b = float(one.flat[0]), float(other.flat[0])
     if not a or not b or not np.isfinite(b):
         return None
@@ -221,7 +221,7 @@ def _sums(array: np.ndarray) -> str:
 
 
 def _turned(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:
-    """``_swapped``, where the sizes leave no doubt which axis is which."""
+    """``_swapped``, if the sizes leave no doubt which axis is which."""
     return _swapped(one, other) if len(set(one.shape)) == one.ndim else None
 
 

@@ -1,4 +1,4 @@
-"""What a learner reads: the same report as text and as HTML."""
+"""The report that a learner reads, as text and as HTML."""
 
 import html
 import inspect
@@ -16,7 +16,7 @@ from mha_lab.exercises import _results as compare
 
 @dataclass(frozen=True)
 class Report:
-    """Lines of text, and a link to the section that explains."""
+    """Lines of text, and a link to the section that explains the mistake."""
 
     headline: str
     lines: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The same for a notebook; all that came from the answer is escaped."""
+        """The same for a notebook; everything that comes from the answer is escaped."""
         parts = [f"<strong>{html.escape(self.headline)}</strong>"]
         if self.lines:
             parts.append(f"<pre>{html.escape(chr(10).join(self.lines))}</pre>")
@@ -62,7 +62,7 @@ def make(exercise: Exercise, diagnosis: Diagnosis | None) -> Report:
     if diagnosis.note:
         lines.append(diagnosis.note)
     if not lines:
-        lines.append("This is not what is expected, and none of the known mistakes.")
+        lines.append("This is not the expected result, and it is none of the known mistakes.")
     if diagnosis.example:
         lines += _example(exercise, *diagnosis.example)
     headline = f"{exercise.name}: {diagnosis.name}, 0 of {points(exercise.points)}"
@@ -70,11 +70,11 @@ def make(exercise: Exercise, diagnosis: Diagnosis | None) -> Report:
 
 
 def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> list[str]:
-    """The smallest problem where the answer differs, and where it does; never twice the same text."""
+    """The smallest problem for which the answer differs, and the place of the difference."""
     names = inspect.signature(exercise.answer).parameters
     lines = ["", "For example:"] if names else [""]
     lines += [f"  {name} = {_show(value)}" for name, value in zip(names, arguments, strict=False)]
-    if exercise.accepts is not None:  # what was seen says it: there is no one expected result
+    if exercise.accepts is not None:  # what was seen says it: there is no single expected result
         return [*lines, f"  got: {_show(got)}"]
     pairs = compare.parts(expected, got)
     if pairs is None:
@@ -132,7 +132,7 @@ def _show(value: Any, precision: int = 3) -> str:
     if array.size > compare.MAX_SHOWN:
         return f"a tensor of shape {tuple(array.shape)}"
     largest = np.abs(array[np.isfinite(array)]).max(initial=0) if array.dtype.kind == "f" else 0
-    if 1e-4 < largest < 0.1:  # as many digits of small numbers
+    if 1e-4 < largest < 0.1:  # small numbers get as many digits
         precision += math.ceil(-math.log10(largest))
     text = np.array2string(array, precision=precision, suppress_small=True, separator=", ")
     return " ".join(text.split())

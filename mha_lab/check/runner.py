@@ -1,13 +1,13 @@
-"""Trying a learner's function where nothing that it does can reach the notebook.
+"""Tries a learner's function in a way that nothing it does can reach the notebook.
 
 On Linux (JupyterLab there, Colab, nbgrader) the function runs in a child process, forked for this one
-check. The child has a limit of computing time and of memory, prints into the void, and is killed with
-all that it started. What comes back is bytes, never objects, so a tensor that lies about its shape, a
-patched PyTorch or a changed seed ends with the child. No thread is started, and the kernel's main thread
-waits.
+check. The child has a limit of computing time and of memory, its prints are discarded, and it is killed
+with everything that it started. It sends back bytes, never objects, so a tensor that lies about its shape,
+a patched PyTorch or a changed seed ends with the child. No thread is started, and the kernel's main
+thread waits.
 
-Elsewhere (macOS, Windows) a fork is not safe. There the function runs in this process: the state of
-PyTorch is put back, and on macOS a timer interrupts the main thread. An answer that swallows every
+Elsewhere (macOS, Windows) a fork is not safe. There, the function runs in this process: the state of
+PyTorch is restored, and on macOS a timer interrupts the main thread. An answer that swallows every
 exception, or that hangs inside one call of C code, is then not stopped; interrupt the kernel.
 """
 
@@ -51,11 +51,11 @@ Apply = Callable[[Any, tuple], Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one problem.
+    """The outcome of one problem.
 
     ``kind`` is ``returned``, ``raised``, ``stub``, ``too slow`` or ``died``; ``value`` is the result, or the
-    exception's name and text. ``inputs`` are the arguments as they were afterwards. ``where``, ``reads``
-    and ``code`` are what ``trace`` says of the answer.
+    exception's name and text. ``inputs`` are the arguments after the call. ``where``, ``reads``
+    and ``code`` are what ``trace`` says about the answer.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Outcome:
 
 
 def encode(value: Any) -> Any:
-    """The same as JSON."""
+    """A result as JSON."""
     value = plain(value) if not isinstance(value, Plain | tuple) else value
     if isinstance(value, tuple):
         return {"sequence": [encode(item) for item in value]}
@@ -81,10 +81,10 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any, depth: int = 0) -> Any:
-    """The other way: numbers, ``Plain`` and tuples. ``value`` may be anything that an answer has written.
+    """The inverse of ``encode``: numbers, ``Plain``, tuples. ``value`` may be anything that an answer wrote.
 
     Raises:
-        Exception: it is nothing that ``encode`` makes.
+        Exception: it is not a result of ``encode``.
     """
     if "number" in value:
         return {"None": None, "True": True, "False": False}.get(value["number"], _number(value["number"]))
@@ -125,7 +125,7 @@ def copies(arguments: tuple) -> tuple:
 
 
 def _copy(argument: Any) -> Any:
-    """A tensor of its own; a function without the name that would give away what it does."""
+    """A new tensor; a function without its name, which would tell what it does."""
     if isinstance(argument, FunctionType):
         code = argument.__code__.replace(co_name="function", co_qualname="function")
         return FunctionType(
@@ -135,7 +135,7 @@ def _copy(argument: Any) -> Any:
 
 
 def attempt(apply: Apply, answer: Any, arguments: tuple) -> dict:
-    """One problem for code that is not, as JSON: whatever the answer does, this returns."""
+    """One problem for code that is not trusted, as JSON: whatever the answer does, this returns."""
     said: dict[str, Any] = {"where": {}, "reads": [], "code": ""}
     with contextlib.suppress(Exception):
         said |= {"reads": trace.reads(answer), "code": trace.fingerprint(answer)}
@@ -158,7 +158,7 @@ def _words(error: BaseException) -> str:
 
 
 def read(message: Any) -> Outcome:
-    """An ``Outcome`` from what ``attempt`` made, or from whatever the answer wrote in its place."""
+    """An ``Outcome`` from the message of ``attempt``, or from whatever the answer wrote instead."""
     try:
         value = message["value"]
         kind = message["kind"]
@@ -184,7 +184,7 @@ def _where(said: dict) -> dict[str, Any]:
 
 
 def _pairs(said: list) -> tuple[tuple[str, str], ...]:
-    """Names and what they are; a name that is none is not kept."""
+    """Names and what they are; a text that is not a name is dropped."""
     kept = ((name[: trace.MOST], str(what)[: trace.MOST]) for name, what in said)
     return tuple((name, what) for name, what in kept if name.isidentifier())
 
@@ -193,7 +193,7 @@ TOO_SLOW, DIED = {"kind": "too slow"}, {"kind": "died"}
 
 
 def run(exercise: Exercise, answer: Any, problems: list[tuple]) -> list[Outcome]:
-    """What becomes of each problem. What is expected is computed afterwards, out of the answer's reach."""
+    """The outcome of each problem. The expected results are computed later, out of the answer's reach."""
     isolated = sys.platform == "linux"
     tries = [copies(problem) for problem in problems]
     messages = (in_a_child if isolated else in_this_process)(exercise.apply, answer, tries, exercise.refused)
@@ -206,8 +206,8 @@ def run(exercise: Exercise, answer: Any, problems: list[tuple]) -> list[Outcome]
 def in_a_child(apply: Apply, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
     """A message for each problem, read as soon as it is there.
 
-    The kernel of the system ends a child that has computed for ``SECONDS``: how busy the machine is decides
-    nothing. One that waits is killed by the clock.
+    The kernel of the system ends a child that has computed for ``SECONDS``: how busy the machine is
+    does not matter. A child that waits is killed by the clock.
     """
     reading, writing = os.pipe()
     for stream in (sys.stdout, sys.stderr):
@@ -274,9 +274,9 @@ def _be_the_child(apply: Apply, answer: Any, problems: list[tuple], refused: lis
 
 
 def limit_memory(more: int) -> None:
-    """This process and those that it starts may take ``more`` bytes on top of what it has. For good.
+    """Let this process, and those that it starts, take ``more`` bytes on top of what it has, for good.
 
-    Where the system does not say how much it has, the limit that it was started with stands.
+    If the system does not say how much it has, the limit does not change.
     """
     import resource
 
@@ -291,7 +291,7 @@ def limit_memory(more: int) -> None:
 
 
 def limit_time(seconds: float) -> None:
-    """This process may compute for so many seconds, rounded up. For good."""
+    """Let this process compute for so many seconds, rounded up, for good."""
     import resource
 
     whole = math.ceil(seconds)
@@ -306,7 +306,7 @@ class _TooSlow(BaseException):
 
 
 def in_this_process(apply: Apply, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
-    """The same with what a platform without a safe fork has; see the top of this module."""
+    """The same on a platform without a safe fork; see the top of this module."""
     messages = []
     with _same_torch(), _silent(), refusing(refused), contextlib.suppress(_TooSlow), _timer():
         for arguments in problems:
@@ -335,7 +335,7 @@ def _timer() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _same_torch() -> Iterator[None]:
-    """PyTorch's global state, put back."""
+    """Restore PyTorch's global state afterwards."""
     dtype, grad, threads = torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads()
     device, state = torch.get_default_device(), torch.get_rng_state()
     try:
@@ -353,7 +353,7 @@ def _same_torch() -> Iterator[None]:
 
 
 class _Void(io.TextIOBase):
-    """Takes what is printed and keeps nothing."""
+    """Discards what is printed."""
 
     def write(self, text: str) -> int:
         return len(text)

@@ -1,6 +1,6 @@
-"""What can be said of an answer's own code: the line that raised, the notebook's names that it reads.
+"""Facts about an answer's own code: the line that raised, the notebook's names that it reads.
 
-Runs beside the answer, so nothing here is trusted by the one who reads it; all of it is short text.
+This runs in the same process as the answer, so its reader does not trust it; all of it is short text.
 """
 
 import difflib
@@ -54,7 +54,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def fingerprint(answer: Any) -> str:
-    """Equal for two functions of the same code, whatever they and their variables are called."""
+    """Equal for two functions with the same code, whatever their names and their variables' names are."""
     code = code_of(answer)
     if code is None:
         return ""
@@ -63,7 +63,7 @@ def fingerprint(answer: Any) -> str:
 
 
 def _step(step: dis.Instruction) -> tuple[str, str] | None:
-    """What one instruction does; a call is compiled in two ways, as its module was imported here or not."""
+    """What one instruction does; how a call is compiled depends on where its module was imported."""
     if step.opname in ("PUSH_NULL", "PRECALL", "RESUME", "NOP"):
         return None
     if step.opname in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD"):
@@ -91,7 +91,7 @@ def reads(answer: Any) -> list[list[str]]:
 
 
 def where(error: BaseException, answer: Any) -> dict[str, Any]:
-    """The learner's line in which ``error`` arose; empty where it is in none.
+    """The learner's line that raised ``error``; empty if there is none.
 
     ``function``, ``line`` (counted from the function's ``def``), ``text``, ``part`` (the expression that
     failed), ``names`` (``[[name, what it is], ...]``), ``near`` (a name that looks like a misspelt one).
@@ -107,7 +107,7 @@ def where(error: BaseException, answer: Any) -> dict[str, Any]:
     if start == end == line and left is not None and right is not None:
         part = source.encode()[left:right].decode(errors="replace")
     space: dict[str, Any] = {}
-    own_names: set[str] = set()  # of the function, also of those that have no value yet
+    own_names: set[str] = set()  # of the function, including names that have no value yet
     for outer, _, _ in steps:
         space.update(outer.f_locals)
         own_names.update(outer.f_code.co_varnames, outer.f_code.co_cellvars)
@@ -145,7 +145,7 @@ def _is_learners(file: str, own: str | None) -> bool:
 
 
 def _around(steps: list, code: CodeType) -> CodeType:
-    """The function around it: a comprehension has a frame, and no ``def`` of its own."""
+    """The function around it: a comprehension has a frame, but no ``def`` of its own."""
     for frame, _, _ in reversed(steps):
         if frame.f_code.co_filename == code.co_filename and not frame.f_code.co_name.startswith("<"):
             return frame.f_code
@@ -171,6 +171,6 @@ def _near(error: BaseException, known: dict[str, Any]) -> str:
 
 
 def is_stub(error: BaseException, answer: Any) -> bool:
-    """``raise NotImplementedError`` stands in the answer itself."""
+    """``raise NotImplementedError`` is in the answer itself."""
     last = list(traceback.walk_tb(error.__traceback__))[-1][0]
     return type(error) is NotImplementedError and not error.args and last.f_code is code_of(answer)

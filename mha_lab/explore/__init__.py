@@ -1,7 +1,7 @@
-"""Pictures that a learner can move: each computes in the browser, and its state comes back as tensors.
+"""Pictures that a learner can move: each computes in the browser, and Python gets its state as tensors.
 
 They are anywidgets: the ES modules beside this file also run on a plain web page, without a kernel.
-Where no script runs, a picture of the same state stands in their place.
+If no script can run, a picture of the same state replaces them.
 """
 
 from mha_lab.explore._heads import heads

@@ -17,7 +17,7 @@ CELL = 24  # heads and tokens that a still shows with every label
 
 
 class Heads(Explorable):
-    """What ``explore.heads`` returns: the picture, and what is chosen in it, in both directions."""
+    """The result of ``explore.heads``: the picture and the choices in it, in both directions."""
 
     _esm = module("heads")
     _weights = traitlets.Bytes().tag(sync=True)
@@ -46,7 +46,7 @@ class Heads(Explorable):
 
     @property
     def picked(self) -> list[int]:
-        """The heads that are compared. Assigning picks others."""
+        """The heads that are compared. Assigning chooses others."""
         return list(self._picked)
 
     @picked.setter
@@ -67,7 +67,7 @@ class Heads(Explorable):
 
     @property
     def weights(self) -> Float[Tensor, "shown n_k"]:
-        """What stands below the heatmaps: the chosen token's weights, a row for each picked head."""
+        """The numbers below the heatmaps: the chosen token's weights, a row for each picked head."""
         rows = self._all[self._picked, self._row]
         return rows.mean(dim=0, keepdim=True) if self._averaged else rows
 
@@ -97,9 +97,9 @@ def heads(
     query_labels: Sequence[str],
     key_labels: Sequence[str] | None = None,
 ) -> Heads:
-    """A heatmap for each head on one scale; a token's row lights up in all of them and along the sentence.
+    """A heatmap for each head on one scale; a token's row is marked in all of them and in the sentence.
 
-    Heads can be picked, compared and averaged. What is chosen is in ``.row``, ``.picked``, ``.averaged`` and
+    Heads can be picked, compared and averaged. The choices are in ``.row``, ``.picked``, ``.averaged`` and
     ``.weights``.
 
     Args:
@@ -108,8 +108,8 @@ def heads(
         key_labels: one text for each key; ``None`` takes ``query_labels``.
 
     Raises:
-        TypeError: weights that are no floating-point tensor, labels that are no texts.
-        ValueError: a wrong shape or size, NaN, rows that do not sum to 1, labels of the wrong number.
+        TypeError: weights that are not a floating-point tensor, or labels that are not texts.
+        ValueError: a wrong shape or size, NaN, rows that do not sum to 1, or a wrong number of labels.
 
     >>> import torch
     >>> from mha_lab import explore

@@ -19,7 +19,7 @@ MAX_TOKENS = 16
 
 
 class Mask(Explorable):
-    """What ``explore.mask`` returns: the picture, and its mask as a tensor, in both directions."""
+    """The result of ``explore.mask``: the picture, and its mask as a tensor, in both directions."""
 
     _esm = module("mask")
     _scores = traitlets.List().tag(sync=True)
@@ -69,20 +69,20 @@ def mask(
     mask: Bool[Tensor, "..."] | None = None,
     labels: Sequence[str] | None = None,
 ) -> Mask:
-    """A mask to edit, cell by cell or by a button; the weights renormalise at once.
+    """A mask to edit, cell by cell or with a button; the weights are renormalised at once.
 
-    Shows the same mask in the three conventions, as code to copy. What the learner made is in
+    It shows the same mask in the three conventions, as code to copy. The learner's mask and weights are in
     ``.mask`` and ``.weights``.
 
     Args:
         scores: ``(n_q, n_k)``, up to 16 of each.
-        mask: boolean, ``True`` = may attend, broadcasts to the scores; ``None`` hides nothing.
+        mask: boolean, ``True`` = may attend, broadcastable to the scores; ``None`` hides nothing.
         labels: one text for each token, for self-attention; ``None`` numbers queries and keys.
 
     Raises:
-        TypeError: scores that are no floating-point tensor, a mask that is not boolean, labels that are no
-            texts.
-        ValueError: a wrong shape or size, NaN, labels of the wrong number.
+        TypeError: scores that are not a floating-point tensor, a mask that is not boolean, or labels that are
+            not texts.
+        ValueError: a wrong shape or size, NaN, or a wrong number of labels.
 
     >>> from mha_lab import causal_mask, explore
     >>> explore.mask(torch.zeros(2, 2), causal_mask(2)).weights

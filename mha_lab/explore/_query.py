@@ -20,7 +20,7 @@ DASHES = ("-", (0, (8, 3)), (0, (2, 3)), (0, (10, 3, 2, 3)))
 
 
 class Query(Explorable):
-    """What ``explore.query`` returns: the picture, and its state as tensors, in both directions."""
+    """The result of ``explore.query``: the picture, and its state as tensors, in both directions."""
 
     _esm = module("query")
     _keys = traitlets.List().tag(sync=True)
@@ -36,7 +36,7 @@ class Query(Explorable):
 
     @property
     def query(self) -> Float[Tensor, "2"]:
-        """The query where it is now. Assigning moves the arrow."""
+        """The query at its present place. Assigning moves the arrow."""
         return torch.tensor(self._query, dtype=self._dtype)
 
     @query.setter
@@ -45,7 +45,7 @@ class Query(Explorable):
 
     @property
     def scale(self) -> float:
-        """What the dot products are multiplied by. Assigning changes the picture."""
+        """The factor for the dot products. Assigning changes the picture."""
         return self._scale
 
     @scale.setter
@@ -54,12 +54,12 @@ class Query(Explorable):
 
     @property
     def weights(self) -> Float[Tensor, "n_k"]:
-        """The weights of the query where it is now."""
+        """The weights of the query at its present place."""
         return self._attend()[1]
 
     @property
     def output(self) -> Float[Tensor, "d_v"]:
-        """The weighted sum of the values, for the query where it is now."""
+        """The weighted sum of the values, for the query at its present place."""
         return self._attend()[0]
 
     def _attend(self) -> tuple[Tensor, Tensor]:
@@ -126,19 +126,19 @@ def query(
     """A query to drag in the plane of its keys: ``softmax(scale * keys @ query) @ values``, live.
 
     Dot products, scores, weights and the fetched value follow the pointer or the arrow keys; buttons
-    choose the scale and two presets, for the keys that some query can focus on or average. What the learner
-    made is in ``.query``, ``.weights``, ``.output`` and ``.scale``.
+    choose the scale and two presets, for the keys that some query can focus on or average. The learner's
+    state is in ``.query``, ``.weights``, ``.output`` and ``.scale``.
 
     Args:
         keys: ``(n_k, 2)``, none of them 0, for up to 8 keys.
         values: ``(n_k, d_v)``.
-        query: where the query begins, ``(2,)``; ``None`` begins at half the first key.
-        scale: what the dot products are multiplied by; ``None`` means ``1/sqrt(2)``.
-        key_labels: one text a key; ``None`` means "key 0", "key 1" and so on.
+        query: the first place of the query, ``(2,)``; ``None`` means half the first key.
+        scale: the factor for the dot products; ``None`` means ``1/sqrt(2)``.
+        key_labels: one text for each key; ``None`` means "key 0", "key 1" and so on.
 
     Raises:
-        TypeError: not tensors, not of one floating dtype, or labels that are no texts.
-        ValueError: a wrong shape, NaN or infinity, a key of 0, or labels of the wrong number.
+        TypeError: not tensors, not of one floating-point dtype, or labels that are not texts.
+        ValueError: a wrong shape, NaN or infinity, a key of 0, or a wrong number of labels.
 
     Source: Vaswani et al. 2017, section 3.2.1.
 

@@ -16,7 +16,7 @@ STEPS = ("memory", "view", "transpose", "merge")
 
 
 class Split(Explorable):
-    """What ``explore.split`` returns: the picture, its sizes and its step, in both directions."""
+    """The result of ``explore.split``: the picture, its sizes and its step, in both directions."""
 
     _esm = module("split")
     _n = traitlets.Int().tag(sync=True)
@@ -37,13 +37,13 @@ class Split(Explorable):
 
     @property
     def x(self) -> Int[Tensor, "n d_model"]:
-        """The tensor that is split: each number says where it lies in memory."""
+        """The tensor that is split: each number is its place in memory."""
         d_model = self._num_heads * self._d_k
         return torch.arange(self._n * d_model).view(self._n, d_model)
 
     @property
     def result(self) -> Int[Tensor, "..."]:
-        """What the step that is shown makes of ``x``."""
+        """The result of the step that is shown, for ``x``."""
         split = split_heads(self.x, self._num_heads)
         return {"memory": self.x, "view": split.transpose(0, 1), "transpose": split, "merge": self.x}[
             self._step
@@ -57,7 +57,7 @@ class Split(Explorable):
         )
 
     def still(self) -> Figure:
-        """The memory map: right, and with the bare view."""
+        """The memory map: the right split, and the bare view."""
         return plot.memory_map(self._n, self._num_heads, self._d_k)[0].figure
 
 
@@ -70,7 +70,7 @@ def split(n: int = 3, num_heads: int = 2, d_k: int = 2) -> Split:
         d_k: numbers of a token in one head, 1 to 4.
 
     Raises:
-        TypeError: no whole numbers.
+        TypeError: not whole numbers.
         ValueError: too small or too large to draw.
 
     >>> from mha_lab import explore

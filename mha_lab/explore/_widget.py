@@ -1,4 +1,4 @@
-"""What all explorables share on Python's side: the ES module, the fixed repr, the picture without scripts."""
+"""The Python side of all explorables: the ES module, the fixed repr, the picture without scripts."""
 
 import base64
 import io
@@ -16,8 +16,8 @@ from torch import Tensor
 from mha_lab import _expect as expect
 
 HERE = Path(__file__).parent
-START = "application/vnd.mha-lab.explorable+json"  # what a page without a kernel starts from
-DIGITS = 6  # of the numbers in it: what the eye sees, and the same on every machine
+START = "application/vnd.mha-lab.explorable+json"  # the first state on a page without a kernel
+DIGITS = 6  # of the numbers in it: as many as can be seen, and the same on every machine
 
 
 def module(name: str) -> str:
@@ -36,7 +36,7 @@ def module(name: str) -> str:
 
 
 class Explorable(anywidget.AnyWidget):
-    """A widget whose repr is the same on every run, and that shows a picture where no script runs."""
+    """A widget whose repr is the same on every run, and that shows a picture if no script can run."""
 
     def __repr__(self) -> str:
         return f"<explore.{type(self).__name__.lower()}: {self.describe()}>"
@@ -50,7 +50,7 @@ class Explorable(anywidget.AnyWidget):
         raise NotImplementedError
 
     def start(self) -> dict[str, Any]:
-        """The module's name and every state that it reads, as JSON can carry them: bytes as base64."""
+        """The module's name and every state that it reads, in a form that JSON has: bytes as base64."""
         own = set(self.traits(sync=True)) - {*anywidget.AnyWidget.class_traits(), "_esm", "_css"}
         states = {name: getattr(self, name) for name in sorted(own - {"_anywidget_id"})}
         return {"module": type(self).__name__.lower(), "state": {k: _plain(v) for k, v in states.items()}}
@@ -68,9 +68,9 @@ class Explorable(anywidget.AnyWidget):
 
 
 def _plain(value: Any) -> Any:
-    """``value`` for JSON; its numbers rounded, bytes (which are float32) as base64 of rounded ones.
+    """``value`` for JSON: numbers are rounded; bytes, which are float32, become base64 of rounded ones.
 
-    A whole number has no point, as JavaScript writes it: a notebook saved in JupyterLab stays the same.
+    A whole number has no decimal point, as in JavaScript: a notebook saved in JupyterLab stays the same.
     """
     if isinstance(value, bytes):
         rounded = np.frombuffer(value, dtype="<f4").round(DIGITS)
@@ -84,12 +84,12 @@ def _plain(value: Any) -> Any:
 
 
 def short(names: Sequence[str]) -> list[str]:
-    """Labels that fit beside a picture that nobody can resize."""
+    """Labels that fit beside a picture of fixed size."""
     return [name if len(name) <= 12 else name[:11] + "…" for name in names]
 
 
 def finite(name: str, value: Tensor) -> Tensor:
-    """``value`` if it has no NaN and no infinity in it; drawn, they would be silent gaps."""
+    """``value`` if it has no NaN and no infinity in it; in a drawing, they would be gaps without an error."""
     if not value.is_floating_point():
         expect.fail(
             TypeError, name, "floating-point numbers", str(value.dtype), f"Did you mean {name}.float()?"

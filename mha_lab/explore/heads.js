@@ -1,8 +1,8 @@
-// All heads at once: choose a token, and its row lights up in every head and along the sentence.
+// All heads at once: choose a token, and its row is marked in every head and in the sentence.
 
 import { follow, frame, make, say, scale, sender, set, shade, show } from "./shared.js";
 
-/** The weights of one query: a row for each picked head, or their average alone. */
+/** The weights of one query: a row for each picked head, or only their average. */
 export function compute({ weights, shape, row, picked, averaged }) {
   const [, n_q, n_k] = shape;
   const rows = picked.map((h) => Array.from(weights.slice((h * n_q + row) * n_k, (h * n_q + row + 1) * n_k)));
@@ -30,7 +30,7 @@ function render({ model, el }) {
     weights, shape, row: model.get("_row"), picked: model.get("_picked"), averaged: model.get("_averaged"),
   });
 
-  // A heatmap for each head; its row of choice is framed, not recoloured.
+  // A heatmap for each head; the chosen row gets a frame and keeps its colours.
   const side = Math.max(64, Math.min(200, Math.floor(820 / Math.min(heads, 8)) - 14));
   const maps = Array.from({ length: heads }, (_, h) => {
     const canvas = make("canvas", { width: n_k, height: n_q, role: "img", "aria-label": `heatmap of head ${h}` });
@@ -101,7 +101,7 @@ function render({ model, el }) {
     tell();
   }
 
-  /** One line of the sentence for each picked head; made anew only when their number changes. */
+  /** One line of the sentence for each picked head; made again only when their number changes. */
   function lay(count) {
     if (lines.length === count) return;
     lines = Array.from({ length: count }, () => {

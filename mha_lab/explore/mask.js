@@ -1,4 +1,4 @@
-// Hide keys from queries: the weights renormalise at once, rows that see nothing are marked.
+// Hide keys from queries: the weights are renormalised at once, and rows that see nothing are marked.
 
 import { choice, follow, frame, make, say, scale, sender, set, shade, show, softmax } from "./shared.js";
 

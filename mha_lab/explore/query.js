@@ -21,7 +21,7 @@ export function aim(keys, chosen, scale, reach) {
   const wanted = chosen.map((i) => rows[i]);
   const others = rows.filter((_, i) => !chosen.includes(i));
   const minus = (a, b) => a.map((x, c) => x - b[c]);
-  const both = ([x, y]) => [[-y, x], [y, -x]]; // at a right angle, on either side
+  const both = ([x, y]) => [[-y, x], [y, -x]]; // at a right angle, to either side
   const apart = minus(wanted[0], wanted.at(-1));
   // Two keys score the same only at a right angle to their difference. For one: along the key if that will do,
   // else where its lead is largest, which is away from one other key or at a right angle to two.
@@ -98,7 +98,7 @@ function render({ model, el }) {
     make("input", {
       type: "number", step: 0.1, "aria-label": `query, ${axis}`,
       oninput: (event) => {  // at each key: some front ends take Enter for themselves
-        if (Number.isNaN(event.target.valueAsNumber)) return;  // nothing yet, or only a minus sign
+        if (Number.isNaN(event.target.valueAsNumber)) return;  // empty, or only a minus sign
         move(state().query.map((x, i) => (i === c ? event.target.valueAsNumber : x)), false);
       },
       onchange: tell,
@@ -128,7 +128,7 @@ function render({ model, el }) {
   const average = preset("Average two keys", keys.flatMap((_, i) => keys.slice(i + 1).map((_, j) => [i, i + 1 + j])));
   let offers = null; // the scale that the buttons were last offered for
 
-  // A width of its own: with longer numbers the table must not jump below the plane while one drags.
+  // A fixed width: with longer numbers, the table must not jump below the plane during a drag.
   root.append(make("div", { class: "parts" }, plane, make("div", { style: "flex: 1 1 430px; min-width: 0; overflow-x: auto" },
     make("p", {}, "Drag the tip of the query, or focus it and use the arrow keys."),
     make("p", {}, "query = (", numbers[0], ", ", numbers[1], ")"),

@@ -1,5 +1,5 @@
-// What all explorables share: elements, one style, colours, numbers, and the line to Python.
-// Text reaches the page as text nodes only, so a token such as "<img>" shows as typed.
+// The parts that all explorables share: elements, style, colours, numbers, the connection to Python.
+// Text reaches the page as text nodes only, so a token such as "<img>" is shown as typed.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "circle", "rect", "path", "text", "title", "polygon"]);
@@ -15,14 +15,14 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Change attributes of an element, only where they differ. */
+/** Change attributes of an element, only if they differ. */
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
   }
 }
 
-/** Change the text of an element, only where it differs. */
+/** Change the text of an element, only if it differs. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -41,7 +41,7 @@ export function dot(a, b) {
   return a.reduce((sum, x, i) => sum + x * b[i], 0);
 }
 
-/** A number for reading: 2 or 3 digits behind the point, a true minus sign, no -0.00. */
+/** A number for reading: 2 or 3 digits after the point, a real minus sign, no -0.00. */
 export function show(x, digits = 2) {
   const text = x.toFixed(digits);
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "\u2212");
@@ -51,7 +51,7 @@ export function show(x, digits = 2) {
 const STOPS = "f7fbff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b".split(" ")
   .map((hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16)));
 
-/** The colour of a weight from 0 to 1, and black or white, whichever can be read on it. */
+/** The colour of a weight from 0 to 1, and black or white, whichever is readable on it. */
 export function shade(weight) {
   const at = Math.min(Math.max(weight, 0), 1) * (STOPS.length - 1);
   const i = Math.min(Math.floor(at), STOPS.length - 2);
@@ -73,7 +73,7 @@ export function follow(model, names, draw) {
   return () => names.forEach((name) => model.off(`change:${name}`, draw));
 }
 
-/** Sends states to Python, at most every 50 ms; what is drawn never waits for it. */
+/** Sends states to Python, at most every 50 ms; the drawing never waits for it. */
 export function sender(model) {
   let timer = null;
   const send = () => {
@@ -129,7 +129,7 @@ const STYLE = `
 @media (prefers-reduced-motion: no-preference) { .mha .moves { transition: transform 0.6s ease; } }
 `;
 
-/** The frame of an explorable: style, a name for screen readers, and a line that speaks of changes. */
+/** The frame of an explorable: style, a name for screen readers, and a line that announces changes. */
 export function frame(el, label) {
   const spoken = make("div", { class: "quiet", role: "status", "aria-live": "polite" });
   const root = make("section", { class: "mha", "aria-label": label }, make("style", {}, STYLE));

@@ -1,4 +1,4 @@
-// Where each number goes when heads are split: right, and with the bare view beside it.
+// Where each number goes when heads are split: the right way, and the bare view beside it.
 
 import { choice, follow, frame, make, say, sender, set } from "./shared.js";
 

@@ -1,7 +1,7 @@
 """Takes one notebook from a folder that somebody else may have filled with anything.
 
-Exactly one file is read: a regular file with one name, with no link on the way to it, of a sensible size.
-From it come the cells' texts and nothing else.
+Exactly one file is read: a regular file with one name, with no link in its path, of a sensible size.
+Only the cells' texts are taken from it.
 """
 
 import json
@@ -29,19 +29,19 @@ class Refused(ValueError):
 
 
 def read(root: Path, *parts: str) -> tuple[bytes, float, int]:
-    """A file's content, when it was last changed by the system's clock, and whose it is.
+    """A file's content, the time of its last change by the system's clock, and its owner.
 
     Args:
         root: a folder that is ours.
-        parts: the folders below it that may be somebody else's, and the file's name.
+        parts: the folders below it, which may belong to somebody else, and the file's name.
 
     Returns:
         the bytes; the time in seconds since 1970, that of the last change of the file or of its permissions,
         which its owner cannot set; and the number of its owner.
 
     Raises:
-        Refused: a part is a link or missing, or the file is no regular file, has a second name, or is larger
-            than ``MAX_FILE`` bytes.
+        Refused: a part is a link or missing, or the file is not a regular file, has a second name, or is
+            larger than ``MAX_FILE`` bytes.
     """
     handles: list[int] = []
     try:
@@ -86,7 +86,7 @@ def notebook(data: bytes) -> NotebookNode:
     """The cells' types, texts and names of a submitted notebook, as a new notebook.
 
     Raises:
-        Refused: it is no notebook of Jupyter's format 4, or there is too much in it.
+        Refused: it is not a notebook of Jupyter's format 4, or it is too large.
     """
     try:
         found = json.loads(data)
@@ -101,7 +101,7 @@ def notebook(data: bytes) -> NotebookNode:
     except Refused:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Refused("it is no notebook: its content cannot be read") from None
+        raise Refused("it is not a notebook: its content cannot be read") from None
     if sum(len(cell.source) for cell in taken) > MAX_TEXT:
         raise Refused(f"its cells have more than {MAX_TEXT:,} characters")
     return new_notebook(cells=taken)
@@ -148,7 +148,7 @@ def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
 
 
 def others(folder: Path, chapters: set[str]) -> list[str]:
-    """What lies in ``folder`` and is no ``STUDENT/CHAPTER/``: files, archives, folders with other names."""
+    """All in ``folder`` that is not ``STUDENT/CHAPTER/``: files, archives, folders with other names."""
     found = []
     for entry in _entries(folder):
         if entry.is_symlink() or not entry.is_dir():
@@ -164,7 +164,7 @@ def _entries(folder: Path) -> list[os.DirEntry]:
 
 
 def _inside(entry: os.DirEntry) -> list[str]:
-    """The names in a folder that is no link."""
+    """The names in a folder that is not a link."""
     return (
         []
         if entry.is_symlink() or not entry.is_dir()
@@ -175,11 +175,11 @@ def _inside(entry: os.DirEntry) -> list[str]:
 def bad_name(name: str) -> str:
     """Why a folder's name cannot be a student's; empty if it can."""
     if not name.isprintable():
-        return "its name holds a character that cannot be shown; rename the folder"
+        return "its name has a character that cannot be shown; rename the folder"
     if name != name.strip():
         return "its name begins or ends with a blank; rename the folder"
     if not name[:1].isalnum():
         return "its name must begin with a letter or a digit; rename the folder"
     if odd := sorted(set(name) & set('[]{}*?\\"<>|:;=')):
-        return f"its name holds {' '.join(odd)}; rename the folder"
+        return f"its name contains {' '.join(odd)}; rename the folder"
     return ""

@@ -1,8 +1,8 @@
 """What nbgrader calls when it autogrades: two preprocessors, and the configuration that puts them in place.
 
 nbgrader would run a submission in a kernel with the rights of the grader, and read the points from what
-that kernel prints. Here the submission runs inside walls, and only the results of its functions come out;
-whether they are right is decided on this side.
+that kernel prints. Here, the submission runs inside a sandbox, and only the results of its functions come
+out; whether they are right is decided outside.
 """
 
 import ast
@@ -36,8 +36,8 @@ from mha_lab.grading.sandbox import IMAGE, KINDS, Worker, why_not
 from mha_lab.grading.worker import MAX_OUTPUTS, MAX_PICTURE, MAX_TEXT, MAX_TRIES, encode_problem
 
 MAX_RUNS = 6
-MAX_BYTES = 32 * 2**20  # that a submission may say
-MAX_LINE = 4 * 2**20  # bytes of one line: what JSON makes of it may take a hundred times as much memory
+MAX_BYTES = 32 * 2**20  # that a submission may write
+MAX_LINE = 4 * 2**20  # bytes of one line: parsed as JSON, it may take a hundred times as much memory
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 KEPT = "kernelspec", "language_info"  # of a notebook's metadata; some of the rest runs when it is opened
 SLACK = 15.0  # seconds without a word, on top of what a step may take, until a worker counts as blocked
@@ -46,7 +46,7 @@ SLACK = 15.0  # seconds without a word, on top of what a step may take, until a 
 def configure(c: Config) -> None:
     """Set nbgrader up for the chapters: ``configure(get_config())`` in ``nbgrader_config.py``.
 
-    A release keeps the stubs as they are (nbgrader would replace them by its own), and autograding
+    A release keeps the stubs as they are (nbgrader would replace them with its own), and autograding
     goes through ``OwnCells`` and ``GradeApart``.
     """
     c.GenerateAssignment.preprocessors = [
@@ -75,7 +75,7 @@ def configure(c: Config) -> None:
 
 
 def holds(sanitize: list, autograde: list) -> bool:
-    """Whether these are exactly the preprocessors that ``configure`` sets: another may run what it reads."""
+    """Whether these are exactly the preprocessors that ``configure`` sets: others may run what they read."""
     wanted = Config()
     configure(wanted)
     return (sanitize, autograde) == (
@@ -88,8 +88,8 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
     """Takes the learner's code from a submission, and everything that decides points from the gradebook.
 
     Points, checks, ids and locks of the submission are dropped, not compared. Whatever a learner split,
-    merged, copied, moved or deleted: each check is there once, as it was handed out, and all their code
-    is kept. A learner's own texts are shown as typed: Markdown may hold what a browser runs, and a
+    merged, copied, moved or deleted, each check is there once, as it was handed out, and all their code
+    is kept. A learner's own texts are shown as typed: Markdown may contain code that a browser runs, and a
     teacher opens it.
     """
 
@@ -192,7 +192,7 @@ def _handed_out(cell: Any, points: dict[str, float], answered: set[str], tasks: 
 class Step:
     """A code cell to run, or the place of a check.
 
-    ``said`` is what the cell printed; ``None`` where the worker never got there.
+    ``said`` is what the cell printed; ``None`` if the worker never reached it.
     """
 
     cell: NotebookNode
@@ -201,7 +201,7 @@ class Step:
     left_out: bool = False
 
     def request(self, skip: list[str]) -> dict:
-        """For the worker; it does not try again what the step has under the names in ``skip``."""
+        """The request to the worker; it does not try the functions in ``skip`` again."""
         if self.check:
             return {"check": self.check, "skip": skip}
         return {"run": "" if self.left_out else self.cell.source, "skip": skip}
@@ -209,7 +209,7 @@ class Step:
 
 @dataclass
 class Check:
-    """A check: its cell, its random problems, and what became of each function of its name.
+    """A check: its cell, its random problems, and the outcome of each function with its name.
 
     ``tried`` has the step that defined it, and the worker's messages; ``None`` if it ended the worker.
     """
@@ -221,15 +221,15 @@ class Check:
 
     @cached_property
     def problems(self) -> list[tuple]:
-        """What every function of that name is tried on."""
+        """The problems on which every function with that name is tried."""
         return list(self.exercise.problems(Rng(self.seed)))
 
     def request(self) -> dict:
-        """For the worker: the problems, and where it draws the functions from, which cannot be sent."""
+        """The request: the problems, and the seed for the functions in them, which cannot be sent."""
         return {"seed": self.seed, "sent": [encode_problem(problem) for problem in self.problems]}
 
     def judge(self) -> tuple[Report, int | float]:
-        """One right definition earns the points; else the report is about the last that is no stub."""
+        """One right definition earns the points; else the report is about the last that is not a stub."""
         found = [self._verdict(messages) for messages in self.tried.values() if messages is not None]
         passed = [diagnosis for diagnosis in found if diagnosis is not None and diagnosis.name is None]
         if passed:
@@ -248,19 +248,20 @@ class Check:
         messages = (messages + [None] * len(self.problems))[: len(self.problems)]
         try:
             return diagnose(self.exercise, self.problems, [read(message) for message in messages])
-        except Exception:  # whatever a result is, it costs its learner no other exercise
+        except Exception:  # a strange result must not cost the learner other exercises
             return Diagnosis("wrong", "Your results could not be compared with what is expected.")
 
 
 class GradeApart(nbgrader.NbGraderPreprocessor):
-    """In the place of nbgrader's ``Execute``: runs the submission inside walls, decides outside of them.
+    """Replaces nbgrader's ``Execute``: runs the submission inside a sandbox, and decides outside of it.
 
-    An exercise is tried whenever a cell has defined its function, and at its check. What kills
-    the worker, or cannot be stopped, is left out and the rest is run once more. So a cell that ends Python
-    by mistake costs nothing but itself. (One that means to harm later cells of its own notebook can do so.)
+    An exercise is tried whenever a cell has defined its function, and at its check. A cell
+    that kills the worker, or cannot be stopped, is left out, and the rest is run once more. So a cell that
+    ends Python by mistake costs only itself. (One that is meant to harm later cells of its own notebook can
+    do so.)
     """
 
-    isolation = Enum(KINDS, "bubblewrap", help="the walls around a submission").tag(config=True)
+    isolation = Enum(KINDS, "bubblewrap", help="the sandbox of a submission").tag(config=True)
     image = Unicode(IMAGE, help="the container image for podman and docker").tag(config=True)
     cell_seconds = Int(20, min=1, help="a cell is stopped when it has computed for so long").tag(config=True)
     seconds = Int(300, min=1, help="a submission is stopped after this time by the clock").tag(config=True)
@@ -274,7 +275,7 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
     def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
         """See the class."""
         if missing := why_not(self.isolation, self.image):
-            raise RuntimeError(f"nothing was graded, for want of isolation: {missing}. See docs/teaching.md")
+            raise RuntimeError(f"nothing was graded, for lack of a sandbox: {missing}. See docs/teaching.md")
         steps: list[Step] = []
         checks: dict[str, Check] = {}
         for cell in nb.cells:
@@ -285,7 +286,7 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
             if not mark.get("grade") or mark.get("solution"):
                 steps.append(Step(cell))
             elif (name := mark["grade_id"].removeprefix("check-")) in names():
-                exercise = replace(find(name), points=mark["points"])  # what the teacher made it worth
+                exercise = replace(find(name), points=mark["points"])  # the teacher's points
                 checks[name] = Check(cell, exercise)
                 steps.append(Step(cell, check=name))
             else:
@@ -302,14 +303,14 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
         return nb, resources
 
     def _run(self, steps: list[Step], checks: dict[str, Check], end: float) -> bool:
-        """Run all steps; ``False`` if the worker did not survive one, which is left out the next time."""
+        """Run all steps; ``False`` if one ended the worker; it is left out the next time."""
         request = {
             "steps": [step.request(_tried_at(i, checks)) for i, step in enumerate(steps)],
             "exercises": {name: check.request() for name, check in checks.items()},
             "seconds": self.cell_seconds,
         }
         silence = PATIENCE * max(self.cell_seconds, SECONDS) + SLACK
-        i, name = 0, None  # what the worker is busy with
+        i, name = 0, None  # what the worker is doing
         with Worker(self.isolation, self.image, f"mha-lab-{secrets.token_hex(8)}") as worker:
             with contextlib.suppress(BrokenPipeError):
                 worker.process.stdin.write(json.dumps(request).encode())
@@ -337,7 +338,7 @@ def _tried_at(i: int, checks: dict[str, Check]) -> list[str]:
 
 
 def _lines(pipe: int, end: float, silence: float) -> Iterator[dict]:
-    """JSON objects from a pipe, until it closes, falls silent, says too much, or the time is over."""
+    """JSON objects from a pipe, until it closes, falls silent, writes too much, or the time is over."""
     parts, read_in_all = [], 0
     while read_in_all < MAX_BYTES:
         left = min(end - time.monotonic(), silence)
@@ -382,7 +383,7 @@ def _verdict(report: Report, earned: int | float, too_late: bool) -> list[Notebo
 
 
 def _outputs(step: Step) -> list[NotebookNode]:
-    """The outputs that a worker claims, as far as they are text or a picture of a sensible size."""
+    """The outputs that a worker reports, if they are text or a picture of a sensible size."""
     outputs = []
     for output in step.said[:MAX_OUTPUTS] if isinstance(step.said, list) else []:
         if not isinstance(output, dict):
@@ -406,5 +407,5 @@ def _outputs(step: Step) -> list[NotebookNode]:
 
 
 def _clean(text: str) -> str:
-    """Without halves of surrogate pairs, which cannot be written to a file."""
+    """The text without halves of surrogate pairs, which cannot be written to a file."""
     return text.encode("utf-8", "replace").decode()

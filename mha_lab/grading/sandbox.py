@@ -1,7 +1,7 @@
-"""The walls around a submission: no network, no gradebook, no home folder, an empty file system to write to.
+"""The sandbox of a submission: no network, no gradebook, no home folder, an empty file system to write to.
 
-``bubblewrap`` makes them from Linux namespaces, without root and without a service. ``podman`` and
-``docker`` make them from a throwaway container of the image in ``Containerfile``. ``none`` is for
+``bubblewrap`` makes it from Linux namespaces, without root and without a service. ``podman`` and
+``docker`` make it from a throwaway container of the image in ``Containerfile``. ``none`` is for
 notebooks that you wrote yourself.
 """
 
@@ -29,12 +29,12 @@ from mha_lab.grading import syscalls
 KINDS = ("bubblewrap", "podman", "docker", "none")
 IMAGE = "mha-lab-grader"
 WORKER = ["-m", "mha_lab.grading.worker"]
-MEMORY = 4 * 2**30  # bytes that a process may take on top of what it starts with
+MEMORY = 4 * 2**30  # bytes that a process may use on top of what it starts with
 PROCESSES = 256  # of a submission at one time
 FILES = 256  # that a process may have open: each socket and pipe takes memory of the kernel
 NOBODY = 65534
 PATH = "/usr/local/bin:/usr/bin:/bin"
-# What a Python process needs from the machine, and nothing of anybody's home. There is no /proc: it would
+# What a Python process needs from the machine, without any home folder. There is no /proc: it would
 # show the machine's settings, the paths of the host and the environment of bubblewrap.
 SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 ENVIRONMENT = {
@@ -51,13 +51,13 @@ ENVIRONMENT = {
 
 
 def command(kind: str, image: str = IMAGE, name: str = "mha-lab", filter: int = -1) -> list[str]:
-    """What to run so that the worker runs inside the walls.
+    """The command that runs the worker inside the sandbox.
 
-    ``name`` is the container's, if it is one; bubblewrap reads the filter of system calls from ``filter``,
+    ``name`` is the container's, if there is one; bubblewrap reads the filter of system calls from ``filter``,
     an open file.
 
     Raises:
-        ValueError: ``kind`` is none of ``KINDS``.
+        ValueError: ``kind`` is not one of ``KINDS``.
     """
     if kind == "bubblewrap":
         return _bubblewrap(filter)
@@ -79,7 +79,7 @@ def _bubblewrap(filter: int) -> list[str]:
     before: list[str] = []
     if os.geteuid() == 0:
         # Root of these namespaces would be root of the machine. So root lays the folders out where
-        # everybody can read them, and then the walls are made by a user without rights.
+        # everybody can read them, and then a user without rights makes the sandbox.
         before = ["bwrap", "--unshare-pid", "--die-with-parent", "--proc", "/proc", "--dev", "/dev"]
         before += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--tmpfs", "/tmp"]
         for folder in ("/etc", "/package", "/packages"):
@@ -105,7 +105,7 @@ def _bind(places: dict[Path, str]) -> list[str]:
 
 
 def _places() -> dict[Path, str]:
-    """This Python, its packages and ``mha_lab``, and where they lie inside: no path of the host is told."""
+    """This Python, its packages and ``mha_lab``, and their places inside, which show no path of the host."""
     folders = {Path(sys.base_prefix).resolve(): "/python"}
     for i, path in enumerate(map(Path, site.getsitepackages())):
         folders[path.resolve()] = f"/packages/{i}"
@@ -118,7 +118,7 @@ def _places() -> dict[Path, str]:
 
 
 def _inside(path: Path) -> str:
-    """Where a file of the host lies inside."""
+    """The place of the host's file inside."""
     for folder, place in _places().items():
         if path.is_relative_to(folder):
             return str(place / path.relative_to(folder))
@@ -148,7 +148,7 @@ def _container(engine: str, image: str, name: str) -> list[str]:
 
 
 class Worker:
-    """A worker inside the walls, with pipes to speak with it; ``with`` ends it and all that it started."""
+    """A worker inside the sandbox, with pipes to it; ``with`` ends it and everything that it started."""
 
     def __init__(
         self, kind: str, image: str = IMAGE, name: str = "mha-lab", stderr: int = subprocess.DEVNULL
@@ -202,7 +202,7 @@ class Worker:
 def _first_process(pipe: int) -> int | None:
     """A handle of the process that bubblewrap reports.
 
-    It is told to end with the one that started it, but something inside may have taken that back.
+    It should end with the process that started it, but something inside may have undone that.
     """
     said = b""
     while b"}" not in said and select.select([pipe], [], [], 30)[0] and (some := os.read(pipe, 4096)):
@@ -213,7 +213,7 @@ def _first_process(pipe: int) -> int | None:
 
 
 def _preparation() -> Callable[[], None]:
-    """What happens between fork and exec: a limit of memory, and a keyring that is not the teacher's."""
+    """To be called between fork and exec: a limit of memory, and a keyring that is not the teacher's."""
     import ctypes
     import resource
 
@@ -234,7 +234,7 @@ def _preparation() -> Callable[[], None]:
 
 @cache
 def fingerprint() -> str:
-    """Of this package and PyTorch: on both sides of the walls the same problems are drawn from a seed."""
+    """The versions of this package and PyTorch: both sides must draw the same problems from a seed."""
     found = hashlib.sha256(version("torch").encode())
     for file in sorted(Path(mha_lab.__file__).parent.rglob("*.py")):
         found.update(file.read_bytes())
@@ -243,7 +243,7 @@ def fingerprint() -> str:
 
 @cache
 def why_not(kind: str, image: str = IMAGE) -> str:
-    """Empty if these walls stand here, else one line that says what is missing."""
+    """Empty if this sandbox works here, else one line that says what is missing."""
     if kind == "none":
         return ""
     program = "bwrap" if kind == "bubblewrap" else kind
@@ -261,6 +261,6 @@ def why_not(kind: str, image: str = IMAGE) -> str:
             return f"{program} does not run here: it does not answer"
     if worker.process.returncode == 0 and b'"end"' in said:
         same = fingerprint().encode() in said
-        return "" if same else f"{image} holds another mha_lab or PyTorch than this one; build it again"
+        return "" if same else f"{image} has another mha_lab or PyTorch than this machine; build it again"
     words = error.decode(errors="replace").strip()[-300:]
     return f"{program} does not run here: {words or 'it says nothing'}"

@@ -1,7 +1,7 @@
 """What a submission may ask of the kernel: a filter for bubblewrap, compiled by libseccomp.
 
-Allowed are the system calls of Linux 5.11 that are not listed below. What newer kernels offer does not exist
-inside, as if the kernel were older: programs know how to do without.
+The system calls of Linux 5.11 that are not listed below are allowed. Newer ones do not exist inside, as if
+the kernel were older: programs can work without them.
 """
 
 import ctypes
@@ -47,8 +47,8 @@ class _Comparison(ctypes.Structure):  # scmp_arg_cmp of seccomp.h
 def program() -> bytes:
     """The filter as the kernel takes it: instructions of BPF.
 
-    What is listed fails with ``EPERM``, what is unknown with ``ENOSYS``. So does ``clone3``, whose arguments
-    no filter can read; the C library then takes ``clone``.
+    A listed call fails with ``EPERM``, an unknown one with ``ENOSYS``. ``clone3``, whose arguments no
+    filter can read, also fails with ``ENOSYS``; the C library then uses ``clone``.
 
     Raises:
         OSError: libseccomp is missing, or cannot do this.

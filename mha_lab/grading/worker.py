@@ -1,11 +1,11 @@
-"""Inside the walls: runs a submission's cells and tries its functions. Nothing said here is trusted.
+"""Runs a submission's cells inside the sandbox, and tries its functions. Nothing it says is trusted.
 
 It reads one JSON object from standard input: ``{"steps": [...], "exercises": {name: {"seed": n, "sent":
 problems}}, "seconds": s}``, where a step is ``{"run": source, "skip": [names]}`` or ``{"check": name,
 "skip": [names]}``. It writes JSON lines to standard output: ``{"step": i}`` when step ``i`` begins,
 ``{"step": i, "outputs": [...]}``, and for each exercise that is tried ``{"step": i, "trying": name}`` and
-``{"step": i, "tried": name, "messages": [...]}``; the last line is ``{"end": fingerprint}``. What is expected
-of an answer is not in here.
+``{"step": i, "tried": name, "messages": [...]}``; the last line is ``{"end": fingerprint}``. The expected
+results are not in here.
 """
 
 import contextlib
@@ -33,12 +33,12 @@ MAX_SHOWN = 16 * 2**20  # characters of all outputs together: results of functio
 
 
 def encode_problem(arguments: tuple) -> list:
-    """A problem as JSON; ``None`` stands for what is neither a tensor nor a number, such as a function."""
+    """A problem as JSON; ``None`` for what is neither a tensor nor a number, such as a function."""
     return [encode(a) if isinstance(a, Tensor | int | float) else None for a in arguments]
 
 
 def _problems(exercise: Exercise, seed: int, sent: list[list]) -> Iterator[tuple]:
-    """The problems that were sent; what could not be is drawn from the same seed."""
+    """The problems that were sent; what could not be sent is drawn from the same seed."""
     for drawn, arguments in zip(exercise.problems(Rng(seed)), sent, strict=True):
         yield copies(tuple(a if b is None else _argument(b) for a, b in zip(drawn, arguments, strict=True)))
 
@@ -58,7 +58,7 @@ class _TooSlow(Exception):
 def _time_limit(seconds: float) -> Iterator[None]:
     """A limit of computing time, and a longer one by the clock.
 
-    A cell that keeps the exception to itself and goes on ends the worker; then the rest runs without it.
+    A cell that catches the exception and continues ends the worker; then the rest runs without it.
     """
     told = False
 
@@ -100,7 +100,7 @@ def _shell() -> Any:
             self._is_active = False
 
     class Shell(InteractiveShell):
-        """As in a notebook, `%matplotlib inline` is no reason to stop."""
+        """Ignores `%matplotlib inline`, which works in a notebook."""
 
         def enable_gui(self, gui: str | None = None) -> None:
             pass
@@ -113,9 +113,9 @@ def _shell() -> Any:
 
 
 def _run(shell: Any, source: str, seconds: float, room: int) -> list[dict]:
-    """A cell's outputs as a notebook stores them; only plain text and pictures come through.
+    """A cell's outputs as a notebook stores them; only plain text and pictures are kept.
 
-    What would need more than ``room`` characters is left out.
+    Outputs of more than ``room`` characters are left out.
     """
     from IPython.utils.capture import capture_output
 
@@ -134,9 +134,9 @@ def _run(shell: Any, source: str, seconds: float, room: int) -> list[dict]:
 
 
 class _Tries:
-    """What the cells define under an exercise's name.
+    """The functions that the cells define under an exercise's name.
 
-    Each definition is tried as soon as it is there, and once more at the check, if a cell stands between:
+    Each definition is tried as soon as it exists, and once more at the check if there is a cell between:
     that cell may define what the function needs.
     """
 
@@ -157,13 +157,13 @@ class _Tries:
                 self._try(step, name, answer, skip)
 
     def at_check(self, step: int, name: str, skip: list[str]) -> None:
-        """Tries what the name stands for here."""
+        """Tries what the name is bound to here."""
         answer = self._shell.user_ns.get(name)
         if name not in self._just and callable(answer):
             self._try(step, name, answer, skip)
 
     def at_the_end(self, step: int, skip: list[str]) -> None:
-        """Tries once more what missed a name: a later cell may have made it."""
+        """Tries once more the functions that missed a name: a later cell may have defined it."""
         for name, answer in list(self._unfinished.items()):
             self._try(step, name, answer, skip)
 
@@ -183,7 +183,7 @@ class _Tries:
 
 
 def _elsewhere(answer: Any) -> float:
-    """Stands in for ``check``: its report would look like the grader's."""
+    """Replaces ``check``, whose report would look like the grader's."""
     print(f"The report on {getattr(answer, '__name__', 'this')} is at its graded check.")
     return 0.0
 

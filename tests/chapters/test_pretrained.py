@@ -172,7 +172,7 @@ for name in ("bert-base-uncased", "gpt2"):
 def test_an_older_transformers_is_refused(monkeypatch):
     """It would read other weights, and say nothing."""
     monkeypatch.setattr(sys.modules["transformers"], "__version__", "4.57.6")
-    with pytest.raises(Unavailable, match=r"transformers 5.6 or newer is needed, and here is 4.57.6"):
+    with pytest.raises(Unavailable, match=r"transformers 5.6 or newer is needed, and 4.57.6 is installed"):
         pretrained.read("gpt2", "a dog", layer=0)
 
 

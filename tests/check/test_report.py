@@ -28,7 +28,7 @@ def test_the_report_in_full(capsys):
     assert printed == result.message + "\n"
     assert printed.splitlines()[:6] == [
         "split_heads: view-without-transpose, 0 of 1 point",
-        "Your result holds the expected numbers, at other places.",
+        "Your result has the expected numbers, at other places.",
         f"Likely cause: {find('split_heads').mistakes['view-without-transpose'].says}",
         "",
         "For example:",

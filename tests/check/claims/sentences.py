@@ -101,7 +101,7 @@ SENTENCES = [
     ),
     (r"further `permute(\(.*?\))`", lambda f, a, b: _close(a, b.transpose(_shape(f.group(1))))),
     (
-        r"holds? (numbers|booleans); (numbers|booleans)",
+        r"(?:has|have) (numbers|booleans); (numbers|booleans)",
         lambda f, a, b: (a.dtype == bool) != (b.dtype == bool),
     ),
     (r"right for the first problem", lambda f, a, b: True),  # counted by the judge over all problems
