@@ -89,7 +89,7 @@ SAYS = {
 def _sentence(name: str, expected: Any, got: Any) -> str:
     text = _said(name, expected, got)
     if name.endswith("s"):  # your weights
-        for one, many in (("holds", "hold"), ("has", "have"), ("is", "are"), ("sums", "sum")):
+        for one, many in (("has", "have"), ("is", "are"), ("sums", "sum")):
             text = text.replace(f"{name} {one} ", f"{name} {many} ", 1)
     return text
 

@@ -1,4 +1,4 @@
-"""The walls: what they are made of, and what is said where they do not stand."""
+"""The sandbox: how it is made, and what is said if it cannot be started."""
 
 import ctypes
 import ctypes.util
