@@ -68,7 +68,7 @@ def gradients(module):
     return dict(zip(names, torch_parameters(module, lambda parameter: parameter.grad), strict=False))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(DTYPES),
     st.integers(1, 3),
