@@ -358,14 +358,15 @@ def test_a_transformation_reaches_every_path(gradient, mask, score):
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("source", ["self", "cross, own widths"])
-def test_there_and_back_again(source, bias):
-    ours, theirs = pair(2, source, bias, batch_first=False, dropout=0.25)
+def test_there_and_back_again(source, batch_first, bias):
+    ours, theirs = pair(2, source, bias, batch_first, dropout=0.25)
     theirs.eval()
     again = MultiHeadAttention.from_torch(theirs).to_torch()
     assert not again.training
     assert again.dropout == 0.25
-    assert again.batch_first is False
+    assert again.batch_first == batch_first
     assert again.state_dict().keys() == theirs.state_dict().keys()
     for name, tensor in again.state_dict().items():
         assert torch.equal(tensor, theirs.state_dict()[name])
