@@ -35,8 +35,9 @@ def covers(ax):
 
 
 def test_a_heatmap_shows_the_weights_with_queries_as_rows():
-    ax = plot.attention_heatmap(WEIGHTS / 2, ["dog", "saw"], ["a", "dog", "cat"])
-    np.testing.assert_array_equal(drawn_values(ax), WEIGHTS.numpy() / 2)
+    weights = (WEIGHTS + 0.25) / 2
+    ax = plot.attention_heatmap(weights, ["dog", "saw"], ["a", "dog", "cat"])
+    np.testing.assert_array_equal(drawn_values(ax), weights.numpy())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["dog", "saw"]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "dog", "cat"]
     assert (ax.get_ylabel(), ax.get_xlabel()) == ("query", "key")
