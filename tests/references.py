@@ -1,8 +1,6 @@
 """Attention as loops over single numbers: slow, and short enough to be checked by eye."""
 
 import math
-from collections.abc import Sequence
-from itertools import combinations, product
 
 import torch
 from torch import Tensor
@@ -45,34 +43,11 @@ def mask_of_kind(kind: str, batch: int, heads: int, n_q: int, n_k: int) -> Tenso
     if kind == "padding":
         return torch.tensor([[[[j < length for j in range(n_k)]]] for length in lengths])
     if kind == "both":
-        return mask_of_kind("causal", batch, heads, n_q, n_k) & mask_of_kind(
-            "padding", batch, heads, n_q, n_k
-        )
+        return mask_of_kind("causal", 1, 1, n_q, n_k) & mask_of_kind("padding", batch, 1, 1, n_k)
     if kind == "each sample and head":
-        return torch.tensor(
-            [
-                [
-                    [[j == 0 or (2 * b + 3 * h + i * j) % 5 < 3 for j in range(n_k)] for i in range(n_q)]
-                    for h in range(heads)
-                ]
-                for b in range(batch)
-            ]
-        )
+        b, h, i, j = torch.meshgrid(*map(torch.arange, (batch, heads, n_q, n_k)), indexing="ij")
+        return (j == 0) | ((2 * b + 3 * h + i * j) % 5 < 3)
     raise ValueError(kind)
-
-
-def pairwise(*axes: Sequence) -> list[tuple]:
-    """A few of all combinations, in which any two values of any two axes meet."""
-
-    def pairs(case: tuple) -> set:
-        return set(combinations(enumerate(case), 2))
-
-    cases, chosen = list(product(*axes)), []
-    left = set().union(*map(pairs, cases))
-    while left:
-        chosen.append(max(cases, key=lambda case: len(pairs(case) & left)))
-        left -= pairs(chosen[-1])
-    return chosen
 
 
 MASKS = ("none", "all", "keys", "causal", "padding", "both", "each sample and head")

@@ -48,12 +48,6 @@ def test_softmax_by_hand():
     assert hidden[0, 2] == 0
 
 
-def test_softmax_runs_over_the_keys():
-    weights = masked_softmax(torch.randn(BATCH, HEADS, N_Q, N_K).double())
-    assert_close(weights.sum(dim=-1), torch.ones(BATCH, HEADS, N_Q).double(), 1e-12)
-    assert (weights.sum(dim=-2) - 1).abs().max() > 0.1
-
-
 @pytest.mark.parametrize("shift", [1e4, -1e4])
 def test_large_scores_neither_overflow_nor_vanish(shift):
     scores = torch.tensor([[0.0, 1.0, 2.0]], dtype=torch.float64)
@@ -110,12 +104,17 @@ def test_any_number_of_leading_axes(leading, path):
     assert_close(path(query, key, value, mask), expected.reshape(*leading, 3, 4), 1e-12)
 
 
-def test_leading_axes_broadcast():
-    query, key, value = torch.randn(2, 3, 5, 4), torch.randn(2, 1, 7, 4), torch.randn(7, 4)
-    output, weights = scaled_dot_product_attention(query, key, value)
-    wide = scaled_dot_product_attention(query, key.expand(2, 3, 7, 4), value.expand(2, 3, 7, 4))
-    assert_close(output, wide[0], 1e-6)
-    assert_close(weights, wide[1], 1e-6)
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize(
+    ("q", "k", "v"), [((2, 3), (2, 1), ()), ((2,), (1,), (2,)), ((), (), (2,)), ((0,), (0,), (0,))]
+)
+def test_leading_axes_broadcast(q, k, v, gradient):
+    given = [torch.randn(*size, 4, requires_grad=gradient) for size in ((*q, 3), (*k, 5), (*v, 5))]
+    wide = [x.expand(*torch.broadcast_shapes(q, k, v), *x.shape[-2:]) for x in given]
+    output, weights = scaled_dot_product_attention(*given)
+    expected, expected_weights = scaled_dot_product_attention(*wide)
+    assert_close(output, expected, 1e-6)
+    assert_close(weights.expand_as(expected_weights), expected_weights, 1e-6)
 
 
 EMPTY = {  # rows 1 and 3 of five see nothing
@@ -132,7 +131,7 @@ def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(mask, path, dtype
     tensors = problem(dtype, requires_grad=True)
     output = path(*tensors, mask)
     empty = ~mask.expand(BATCH, HEADS, N_Q, N_K).any(dim=-1)
-    assert empty.any()
+    assert (scaled_dot_product_attention(*tensors, mask)[1][empty] == 0).all()
     assert (output[empty] == 0).all()
     if not empty.all():
         assert (output[~empty] != 0).any(dim=-1).all()
@@ -168,16 +167,6 @@ def test_zeros_do_not_depend_on_what_the_kernel_makes_of_an_empty_row(monkeypatc
         assert tensor.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_weights_of_a_row_that_sees_nothing_are_zero(dtype):
-    scores = torch.randn(5, 7, dtype=dtype, requires_grad=True)
-    weights = masked_softmax(scores, EMPTY["one for all"])
-    assert weights.sum(dim=-1).round(decimals=2).tolist() == [1, 0, 1, 0, 1]
-    weights.square().sum().backward()
-    assert scores.grad.isfinite().all()
-    assert (scores.grad[[1, 3]] == 0).all()
-
-
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("mask", [None, *EMPTY.values()], ids=["none", *EMPTY])
 def test_nothing_that_came_in_is_changed(mask, grad):
@@ -202,11 +191,12 @@ def test_the_path_without_gradients_gives_the_same_numbers(kind, scale, block, m
     tensors = problem(requires_grad=True)
     mask = EMPTY[kind] if kind in EMPTY else mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
     with_grad = scaled_dot_product_attention(*tensors, mask, scale=scale)
-    with torch.no_grad():
-        without = scaled_dot_product_attention(*tensors, mask, scale=scale)
-    for one, other in zip(with_grad, without, strict=True):
-        assert_close(other, one.detach(), 1e-12)
-        assert not other.requires_grad
+    for context in (torch.no_grad(), torch.inference_mode()):
+        with context:
+            without = scaled_dot_product_attention(*tensors, mask, scale=scale)
+        for one, other in zip(with_grad, without, strict=True):
+            assert_close(other, one.detach(), 1e-12)
+            assert not other.requires_grad
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2])
@@ -219,34 +209,16 @@ def test_a_gradient_may_be_asked_of_one_input_only(wanted):
     assert_close(tensors[wanted].grad, expected[wanted].grad, 1e-12)
 
 
-@pytest.mark.parametrize("leading", [((), (), ()), ((2,), (1,), (2,)), ((), (), (2,)), ((0,), (0,), (0,))])
-def test_leading_axes_without_gradients(leading):
-    query, key, value = (torch.randn(*lead, n, 4) for lead, n in zip(leading, (3, 5, 5), strict=True))
-    with_grad = scaled_dot_product_attention(query.clone().requires_grad_(), key, value)
-    without = scaled_dot_product_attention(query, key, value)
-    for one, other in zip(with_grad, without, strict=True):
-        assert_close(other, one.detach(), 1e-6)
-
-
-def test_dropout_acts_on_the_weights_and_keeps_their_mean():
-    query, key = torch.zeros(1, 4), torch.zeros(10_007, 4)
-    value = torch.ones(10_007, 1)
-    output, weights = scaled_dot_product_attention(query, key, value, dropout_p=0.25)
-    dropped = (weights == 0).double().mean().item()
-    assert 0.23 < dropped < 0.27
-    assert weights.max().item() == pytest.approx(1 / 10_007 / 0.75)
-    assert_close(output, weights @ value, 1e-6)
-
-
 def test_dropout_draws_what_pytorch_draws():
-    weights = torch.softmax(torch.randn(3, 5, 7), dim=-1)
+    weights, value = torch.softmax(torch.randn(3, 5, 7), dim=-1), torch.randn(7, 11)
     torch.manual_seed(3)
     expected = F.dropout(weights, 0.4)
     torch.manual_seed(3)
-    _, dropped = scaled_dot_product_attention(
-        weights.log(), torch.eye(7), torch.eye(7), scale=1.0, dropout_p=0.4
+    output, dropped = scaled_dot_product_attention(
+        weights.log(), torch.eye(7), value, scale=1.0, dropout_p=0.4
     )
     assert_close(dropped, expected, 1e-6)
+    assert_close(output, expected @ value, 1e-5)
 
 
 def test_no_dropout_draws_no_random_number():

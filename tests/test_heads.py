@@ -7,14 +7,11 @@ from einops import rearrange
 from mha_lab import merge_heads, split_heads
 
 
-def test_split_by_hand():
+def test_by_hand():
     x = torch.arange(12).view(1, 2, 6)
-    assert split_heads(x, 3).tolist() == [[[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]]
-
-
-def test_merge_by_hand():
-    heads = torch.tensor([[[0, 1], [6, 7]], [[2, 3], [8, 9]]])
-    assert merge_heads(heads).tolist() == [[0, 1, 2, 3], [6, 7, 8, 9]]
+    split = [[[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]]
+    assert split_heads(x, 3).tolist() == split
+    assert torch.equal(merge_heads(torch.tensor(split)), x)
 
 
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
@@ -28,11 +25,6 @@ def test_every_element_goes_where_the_formula_says(leading, heads):
             assert torch.equal(split[..., h, :, c], x[..., h * d_k + c])
     assert torch.equal(split, rearrange(x, "... n (h c) -> ... h n c", h=heads))
     assert torch.equal(merge_heads(split), x)
-
-
-def test_splitting_inverts_merging():
-    heads = torch.randn(2, 3, 5, 7)
-    assert torch.equal(split_heads(merge_heads(heads), 3), heads)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16, torch.complex64])
@@ -49,10 +41,3 @@ def test_splitting_copies_nothing():
 def test_a_transposed_input_is_split_all_the_same():
     x = torch.randn(5, 2, 6).transpose(0, 1)
     assert torch.equal(split_heads(x, 3), split_heads(x.contiguous(), 3))
-
-
-def test_gradients_come_back_to_their_place():
-    x = torch.randn(2, 5, 6, requires_grad=True)
-    upstream = torch.randn(2, 3, 5, 2)
-    split_heads(x, 3).backward(upstream)
-    assert torch.equal(x.grad, merge_heads(upstream))

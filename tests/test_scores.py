@@ -1,6 +1,6 @@
 """Scores other than the dot product, one number at a time."""
 
-import math
+from itertools import product
 
 import pytest
 import torch
@@ -9,24 +9,13 @@ from mha_lab import AdditiveScore, RelativePositionBias, scaled_dot_product_scor
 from tests.references import assert_close
 
 
-def test_additive_score_by_hand():
-    score = AdditiveScore(d_k=1, hidden=1)
-    with torch.no_grad():
-        score.query_proj.weight.fill_(2.0)
-        score.key_proj.weight.fill_(3.0)
-        score.energy.weight.fill_(5.0)
-    scores = score(torch.tensor([[0.1], [0.2]]), torch.tensor([[0.0], [0.3], [-0.2]]))
-    expected = [[5 * math.tanh(2 * q + 3 * k) for k in (0.0, 0.3, -0.2)] for q in (0.1, 0.2)]
-    assert_close(scores, torch.tensor(expected), 1e-6)
-
-
 def test_additive_score_is_the_formula_for_each_pair():
     score = AdditiveScore(d_k=5, hidden=7).double()
     query, key = torch.randn(2, 3, 11, 5).double(), torch.randn(2, 3, 13, 5).double()
     scores = score(query, key)
     assert scores.shape == (2, 3, 11, 13)
     w, u, v = score.query_proj.weight, score.key_proj.weight, score.energy.weight[0]
-    for b, h, i, j in [(0, 0, 0, 0), (1, 2, 10, 12), (1, 0, 3, 9), (0, 2, 7, 1)]:
+    for b, h, i, j in product(range(2), range(3), range(11), range(13)):
         assert_close(scores[b, h, i, j], v @ torch.tanh(w @ query[b, h, i] + u @ key[b, h, j]), 1e-12)
 
 
@@ -47,14 +36,6 @@ def test_relative_bias_depends_on_head_and_clipped_distance(n_q, n_k):
                 distance = j - i - (n_k - n_q)
                 clipped = max(-2, min(2, distance))
                 assert scores[0, h, i, j] == 5 * h + clipped + 2
-
-
-@pytest.mark.parametrize("score", [AdditiveScore(3, 5), RelativePositionBias(2, 3)])
-def test_every_parameter_learns(score):
-    torch.nn.init.normal_(next(score.parameters()))
-    score(torch.randn(1, 2, 5, 3), torch.randn(1, 2, 7, 3)).square().sum().backward()
-    for parameter in score.parameters():
-        assert parameter.grad.abs().sum() > 0
 
 
 def test_printing_shows_the_sizes():

@@ -59,23 +59,16 @@ def test_changing_one_copy_changes_no_other(make):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_every_tensor_comes_in_the_dtype_asked_for(dtype):
-    tensors = [
-        toy.embeddings(dtype),
-        toy.keys(dtype),
-        toy.values(dtype),
-        *toy.single_head_weights(dtype),
-        *toy.multi_head_weights(dtype),
-    ]
+    one = (toy.embeddings, toy.keys, toy.values, toy.plane_keys, toy.plane_values)
+    tensors = [make(dtype) for make in one]
+    tensors += [*toy.single_head_weights(dtype), *toy.multi_head_weights(dtype)]
     assert {t.dtype for t in tensors} == {dtype}
 
 
 def test_the_plane_has_three_ways_to_fetch_20():
     keys, values = toy.plane_keys(torch.float64), toy.plane_values(torch.float64)
-    for query, weights in (
-        ((0.0, 0.0), [1 / 3, 1 / 3, 1 / 3]),
-        ((0.0, 30.0), [0, 1, 0]),
-        ((30.0, -70.0), [0.5, 0, 0.5]),
-    ):
-        output, found = scaled_dot_product_attention(torch.tensor([query], dtype=keys.dtype), keys, values)
-        assert found[0].tolist() == pytest.approx(weights)
-        assert output.item() == pytest.approx(20)
+    queries = torch.tensor([[0.0, 0.0], [0.0, 30.0], [30.0, -70.0]], dtype=torch.float64)
+    output, weights = scaled_dot_product_attention(queries, keys, values)
+    expected = torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0, 1, 0], [0.5, 0, 0.5]], dtype=torch.float64)
+    torch.testing.assert_close(weights, expected)
+    torch.testing.assert_close(output, torch.full((3, 1), 20.0, dtype=torch.float64))
