@@ -41,7 +41,7 @@ def test_three_keys_by_hand():
 @pytest.mark.parametrize(
     ("block", "scale"), [(1, None), (2, 0.3), (3, -2.0), (5, None), (7, 0.3), (100, 0.0)]
 )
-@pytest.mark.parametrize("kind", (*MASKS, "late"))
+@pytest.mark.parametrize("kind", [*MASKS, "late"])
 def test_equal_to_the_loops_and_with_gradients_to_the_full_softmax(kind, block, scale, dtype):
     ours = problem(dtype, requires_grad=True)
     theirs = [x.detach().clone().requires_grad_() for x in ours]
