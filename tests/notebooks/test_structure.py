@@ -1,4 +1,4 @@
-"""What a stored chapter must be, rule by rule; what `make sync` writes is held in tests/project/test_sync.py."""
+"""What a stored chapter must be, rule by rule; what `make sync` writes is held in test_sync.py."""
 
 import ast
 import inspect
