@@ -105,17 +105,20 @@ def test_a_step_is_adam_on_the_mean_cross_entropy_and_waits_until_its_loss_is_as
     losses = train(model, 3, generator=source(), batch=5, lr=0.02, n=3)
     assert torch.equal(model.readout.weight, other.readout.weight)
     generator, optimizer = source(), torch.optim.Adam(other.parameters(), lr=0.02)
+    steps = 0
     for loss in losses:
+        steps += 1
         problems = sample_problems(5, n=3, num_names=7, num_contents=11, generator=generator)
         expected = F.cross_entropy(other(problems)[0].transpose(1, 2), torch.tensor(looked_up(problems)))
         assert loss == pytest.approx(expected.item(), rel=1e-5)
         optimizer.zero_grad()
         expected.backward()
         optimizer.step()
-    for name, parameter in other.named_parameters():
-        # A bias of the keys shifts all scores of a query alike: its gradient is rounding, magnified by Adam.
-        if name != "attention.k_proj.bias":
-            assert_close(model.get_parameter(name), parameter, 1e-5)
+        for name, parameter in other.named_parameters():
+            # A bias of the keys shifts all scores alike: its gradient is rounding, magnified by Adam.
+            if name != "attention.k_proj.bias":
+                assert_close(model.get_parameter(name), parameter, 1e-5)
+    assert steps == 3
 
 
 @pytest.mark.parametrize(
