@@ -1,7 +1,5 @@
 """Attention in one pass against the loops, the full softmax and PyTorch; and what it never holds."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,7 +13,6 @@ from mha_lab.chapters.flash import flash_attention
 from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind
 
 BATCH, HEADS, N_Q, N_K, D_K, D_V = 2, 3, 5, 7, 11, 13
-BLOCKS = (1, 2, 3, 5, 7, 100)  # 2, 3 and 5 do not divide the 7 keys
 
 
 def problem(dtype=torch.float64, requires_grad=False):
@@ -28,64 +25,47 @@ def late(n_q, n_k):
     return torch.tensor([[j >= n_k - i for j in range(n_k)] for i in range(n_q)])
 
 
-def any_mask(kind):
-    return late(N_Q, N_K) if kind == "late" else mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
-
-
-KINDS = (*MASKS, "late")
-
-
 def test_three_keys_by_hand():
     """Scores log 1, log 4, log 2 give the weights 1/7, 4/7, 2/7."""
-    query = torch.ones(1, 1, dtype=torch.float64)
-    key = torch.tensor([[1.0], [4.0], [2.0]], dtype=torch.float64).log()
-    value = torch.tensor([[7.0, 0.0], [14.0, 0.0], [21.0, 7.0]], dtype=torch.float64)
-    expected = torch.tensor([[1 + 8 + 6, 2.0]], dtype=torch.float64)
+    query = torch.ones(1, 1)
+    key = torch.tensor([[1.0], [4.0], [2.0]]).log()
+    value = torch.tensor([[7.0, 0.0], [14.0, 0.0], [21.0, 7.0]])
     for block in (1, 2, 3):
-        assert_close(flash_attention(query, key, value, block=block), expected, 1e-12)
+        output = flash_attention(query, key, value, block=block)
+        assert_close(output, torch.tensor([[1.0 + 8 + 6, 2.0]]), 1e-5)
     hidden = flash_attention(query, key, value, torch.tensor([True, False, True]), block=2)
-    assert_close(hidden, torch.tensor([[7 / 3 + 14, 14 / 3]], dtype=torch.float64), 1e-12)
+    assert_close(hidden, torch.tensor([[7 / 3 + 14, 14 / 3]]), 1e-5)
 
 
-@pytest.mark.parametrize("scale", [None, 0.3, -2.0, 0.0])
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_equal_to_the_loops(kind, block, scale):
-    query, key, value = problem()
-    mask = any_mask(kind)
-    output = flash_attention(query, key, value, mask, block=block, scale=scale)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(
+    ("block", "scale"), [(1, None), (2, 0.3), (3, -2.0), (5, None), (7, 0.3), (100, 0.0)]
+)
+@pytest.mark.parametrize("kind", [*MASKS, "late"])
+def test_equal_to_the_loops_and_with_gradients_to_the_full_softmax(kind, block, scale, dtype):
+    ours = problem(dtype, requires_grad=True)
+    theirs = [x.detach().clone().requires_grad_() for x in ours]
+    mask = late(N_Q, N_K) if kind == "late" else mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
+    output = flash_attention(*ours, mask, block=block, scale=scale)
     full = torch.ones(BATCH, HEADS, N_Q, N_K, dtype=torch.bool)
     full = full if mask is None else full & mask
     for b in range(BATCH):
         for h in range(HEADS):
-            expected, _ = looped_attention(query[b, h], key[b, h], value[b, h], full[b, h], scale)
-            assert_close(output[b, h], expected, 1e-12)
-
-
-@pytest.mark.parametrize("block", BLOCKS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("kind", KINDS)
-def test_output_and_gradients_equal_those_of_the_full_softmax(kind, dtype, block):
-    ours = problem(dtype, requires_grad=True)
-    theirs = [x.detach().clone().requires_grad_() for x in ours]
-    mask = any_mask(kind)
-    output = flash_attention(*ours, mask, block=block)
-    expected, _ = scaled_dot_product_attention(*theirs, mask)
-    assert_close(output, expected, TOLERANCE[dtype])
+            looped, _ = looped_attention(*(x[b, h] for x in theirs), full[b, h], scale)
+            assert_close(output[b, h], looped.to(dtype), TOLERANCE[dtype])
+    expected, _ = scaled_dot_product_attention(*theirs, mask, scale=scale)
     upstream = torch.randn_like(output)
     output.backward(upstream)
     expected.backward(upstream)
     for mine, other in zip(ours, theirs, strict=True):
         assert_close(mine.grad, other.grad, TOLERANCE[dtype])
+        assert torch.equal(mine, other)  # what came in stays as it was
 
 
 @given(st.data())
 def test_any_sizes_masks_and_blocks(data):
-    size = st.integers(1, 9)
-    n_q, n_k, d_k, d_v, block, seed = (
-        data.draw(s) for s in (size, size, size, size, size, st.integers(0, 99))
-    )
-    generator = torch.Generator().manual_seed(seed)
+    n_q, n_k, d_k, d_v, block = (data.draw(st.integers(1, 9)) for _ in range(5))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     shapes = (n_q, d_k), (n_k, d_k), (n_k, d_v)
     query, key, value = (torch.randn(2, *s, dtype=torch.float64, generator=generator) for s in shapes)
     mask = torch.rand(2, n_q, n_k, generator=generator) < data.draw(st.sampled_from([0.0, 0.2, 0.7, 1.0]))
@@ -93,25 +73,17 @@ def test_any_sizes_masks_and_blocks(data):
     assert_close(flash_attention(query, key, value, mask, block=block), expected, 1e-12)
 
 
-def test_equal_to_pytorchs_function():
-    query, key, value = problem()
-    mask = mask_of_kind("both", BATCH, HEADS, N_Q, N_K)
-    expected = F.scaled_dot_product_attention(query, key, value, mask)
-    assert_close(flash_attention(query, key, value, mask, block=3), expected, 1e-12)
+def test_equal_to_pytorchs_function_over_several_blocks_of_the_default_size():
+    tensors = [torch.randn(3, 293, 5, dtype=torch.float64) for _ in range(3)]
+    expected = F.scaled_dot_product_attention(*tensors, is_causal=True)
+    assert_close(flash_attention(*tensors, causal_mask(293)), expected, 1e-12)
 
 
-def test_the_default_block_is_shorter_than_these_sequences():
-    query, key, value = (torch.randn(3, 293, 5, dtype=torch.float64) for _ in range(3))
-    expected, _ = scaled_dot_product_attention(query, key, value, causal_mask(293))
-    assert_close(flash_attention(query, key, value, causal_mask(293)), expected, 1e-12)
-
-
-@pytest.mark.parametrize("block", [2, 100])
-def test_gradients_are_those_of_finite_differences(block):
+def test_gradients_are_those_of_finite_differences():
     tensors = [torch.randn(2, n, 3, dtype=torch.float64, requires_grad=True) for n in (3, 5, 5)]
 
     def run(query, key, value):
-        return flash_attention(query, key, value, late(3, 5), block=block)
+        return flash_attention(query, key, value, late(3, 5), block=2)
 
     assert torch.autograd.gradcheck(run, tensors)
     assert torch.autograd.gradgradcheck(run, tensors)
@@ -120,33 +92,17 @@ def test_gradients_are_those_of_finite_differences(block):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(dtype):
     tensors = problem(dtype, requires_grad=True)
-    mask = late(N_Q, N_K)
-    output = flash_attention(*tensors, mask, block=3)
+    output = flash_attention(*tensors, late(N_Q, N_K), block=3)
     assert output.dtype == dtype
     assert (output[..., 0, :] == 0).all()
     assert (output[..., 1:, :] != 0).any(dim=-1).all()
     output.sum().backward()
-    for tensor in tensors:
-        assert tensor.grad.isfinite().all()
+    assert all(tensor.grad.isfinite().all() for tensor in tensors)
     assert (tensors[0].grad[..., 0, :] == 0).all()
 
 
-def test_nothing_visible_anywhere():
-    tensors = problem(requires_grad=True)
-    output = flash_attention(*tensors, torch.zeros((), dtype=torch.bool), block=2)
-    assert (output == 0).all()
-    output.sum().backward()
-    assert all((tensor.grad == 0).all() for tensor in tensors)
-
-
-@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
-def test_a_search_for_nan_finds_none_on_the_way():
-    with torch.autograd.detect_anomaly():
-        flash_attention(*problem(requires_grad=True), late(N_Q, N_K), block=2).sum().backward()
-
-
 @pytest.mark.parametrize("shift", [1e4, -1e4])
-@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("block", [1, 3, 100])
 def test_large_scores_neither_overflow_nor_vanish(block, shift):
     """A constant added to all scores changes nothing; here it comes in as one more column."""
     query, key, value = problem()
@@ -156,71 +112,30 @@ def test_large_scores_neither_overflow_nor_vanish(block, shift):
     assert_close(flash_attention(moved, wide, value, block=block, scale=0.3), expected, 1e-10)
 
 
-@pytest.mark.parametrize("order", ["rising", "falling"])
-def test_a_maximum_that_grows_with_every_key_and_one_that_never_does(order):
-    query = torch.ones(1, 1, dtype=torch.float64)
-    key = torch.linspace(-40, 40, 23, dtype=torch.float64)[:, None]
-    key = key if order == "rising" else key.flip(0)
-    value = torch.randn(23, 2, dtype=torch.float64)
-    expected, _ = looped_attention(query, key, value, scale=1.0)
-    for block in (1, 5):
-        assert_close(flash_attention(query, key, value, block=block, scale=1.0), expected, 1e-12)
-
-
 def test_halves_are_added_up_in_single_precision():
     """Equal keys, half of them with the value 1: a running sum in float16 stops at 2048, and says 1."""
     query, key = torch.zeros(1, 2, dtype=torch.float16), torch.zeros(4096, 2, dtype=torch.float16)
     value = (torch.arange(4096) < 2048).to(torch.float16)[:, None]
-    output = flash_attention(query, key, value, block=1)
-    assert output.item() == 0.5
-    assert output.dtype == torch.float16
+    assert flash_attention(query, key, value, block=1).item() == 0.5
 
 
 def test_leading_axes_broadcast():
     query, key, value = torch.randn(2, 3, 5, 4), torch.randn(2, 1, 7, 4), torch.randn(7, 6)
     tensors = [x.double().requires_grad_() for x in (query, key, value)]
-    mask = late(5, 7)
-    output = flash_attention(*tensors, mask, block=2)
-    assert output.shape == (2, 3, 5, 6)
-    expected, _ = scaled_dot_product_attention(*(x.expand(2, 3, *x.shape[-2:]) for x in tensors), mask)
+    output = flash_attention(*tensors, late(5, 7), block=2)
+    expected, _ = scaled_dot_product_attention(*(x.expand(2, 3, *x.shape[-2:]) for x in tensors), late(5, 7))
     assert_close(output, expected, 1e-12)
-    wanted = torch.autograd.grad(expected.square().sum(), tensors)
-    for found, other in zip(torch.autograd.grad(output.square().sum(), tensors), wanted, strict=True):
-        assert_close(found, other, 1e-10)
+    found, wanted = (torch.autograd.grad(x.square().sum(), tensors) for x in (output, expected))
+    for one, other in zip(found, wanted, strict=True):
+        assert_close(one, other, 1e-10)
 
 
-@pytest.mark.parametrize("wanted", [0, 1, 2])
-def test_a_gradient_may_be_asked_of_one_input_only(wanted):
-    tensors = problem()
-    expected = [x.clone().requires_grad_() for x in tensors]
-    scaled_dot_product_attention(*expected)[0].sum().backward()
-    tensors[wanted].requires_grad_()
-    flash_attention(*tensors, block=2).sum().backward()
-    assert_close(tensors[wanted].grad, expected[wanted].grad, 1e-12)
-
-
-def test_a_leak_test_by_gradient_runs_through_it():
-    x = torch.randn(5, 4, dtype=torch.float64)
-
+def test_a_leak_test_by_gradient_runs_through_it_for_many_texts_at_once():
     def attend(x):
         return flash_attention(x, x, x, causal_mask(5), block=2)
 
-    influence = torch.func.jacrev(attend)(x).abs().sum(dim=(1, 3)) > 0
-    assert torch.equal(influence, causal_mask(5))
-
-
-def test_vmap_over_heads_is_a_leading_axis():
-    query, key, value = problem()
-    by_vmap = torch.func.vmap(lambda q, k, v: flash_attention(q, k, v, late(N_Q, N_K), block=2), in_dims=1)
-    expected = flash_attention(query, key, value, late(N_Q, N_K), block=2)
-    assert_close(by_vmap(query, key, value).transpose(0, 1), expected, 1e-12)
-
-
-def test_nothing_that_came_in_is_changed():
-    given_tensors = [*problem(requires_grad=True), late(N_Q, N_K)]
-    before = [x.clone() for x in given_tensors]
-    flash_attention(*given_tensors, block=2).sum().backward()
-    assert all(torch.equal(now, then) for now, then in zip(given_tensors, before, strict=True))
+    influence = torch.func.vmap(torch.func.jacrev(attend))(torch.randn(3, 5, 4, dtype=torch.float64))
+    assert torch.equal(influence.abs().sum(dim=(2, 4)) > 0, causal_mask(5).expand(3, 5, 5))
 
 
 class Sizes(TorchDispatchMode):
@@ -236,23 +151,19 @@ class Sizes(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("kind", [None, "causal"])
-def test_it_never_holds_n_by_n_numbers_in_either_direction(kind):
-    n, block = 97, 7
-    tensors = [torch.randn(n, 5, requires_grad=True) for _ in range(3)]
-    mask = causal_mask(n) if kind else None
+@pytest.mark.parametrize("mask", [None, causal_mask(97)], ids=["no mask", "causal"])
+def test_it_never_holds_n_by_n_numbers_in_either_direction(mask):
+    tensors = [torch.randn(97, 5, requires_grad=True) for _ in range(3)]
     with Sizes() as ours:
-        flash_attention(*tensors, mask, block=block).sum().backward()
+        flash_attention(*tensors, mask, block=7).sum().backward()
     with Sizes() as full:
         scaled_dot_product_attention(*tensors, mask)[0].sum().backward()
-    assert ours.largest == n * block
-    assert full.largest == n * n
+    assert (ours.largest, full.largest) == (97 * 7, 97 * 97)
 
 
 def test_what_is_kept_for_the_backward_pass_grows_with_n():
     def kept(n):
-        tensors = [torch.randn(n, 5, requires_grad=True) for _ in range(3)]
-        found = {}
+        tensors, found = [torch.randn(n, 5, requires_grad=True) for _ in range(3)], {}
 
         def pack(tensor):
             found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
@@ -266,42 +177,23 @@ def test_what_is_kept_for_the_backward_pass_grows_with_n():
     assert kept(194) == 2 * kept(97) == 194 * (4 * 5 + 1) * 4  # query, key, value, output, m + log(l)
 
 
+ONES, KEY, VALUE = torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2)
 MISTAKES = {
-    "no tensor": (([1.0], torch.ones(3, 4), torch.ones(3, 2)), {}, TypeError, "query"),
-    "widths": ((torch.ones(5, 4), torch.ones(3, 2), torch.ones(3, 2)), {}, ValueError, "key"),
-    "a value too few": ((torch.ones(5, 4), torch.ones(3, 4), torch.ones(2, 2)), {}, ValueError, "value"),
-    "dtypes": ((torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2).double()), {}, TypeError, "value"),
-    "a mask of numbers": (
-        (torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2), torch.ones(5, 3)),
-        {},
-        TypeError,
-        "mask",
-    ),
-    "a mask that does not fit": (
-        (torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2), torch.ones(3, 5, dtype=torch.bool)),
-        {},
-        ValueError,
-        "mask",
-    ),
-    "block": ((torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2)), {"block": 0}, ValueError, "block"),
-    "half a block": (
-        (torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2)),
-        {"block": 1.5},
-        TypeError,
-        "block",
-    ),
-    "scale": (
-        (torch.ones(5, 4), torch.ones(3, 4), torch.ones(3, 2)),
-        {"scale": math.nan},
-        ValueError,
-        "scale",
-    ),
+    "no tensor": (([1.0], KEY, VALUE), {}, TypeError, "query"),
+    "widths": ((ONES, torch.ones(3, 2), VALUE), {}, ValueError, "key"),
+    "a value too few": ((ONES, KEY, torch.ones(2, 2)), {}, ValueError, "value"),
+    "dtypes": ((ONES, KEY, VALUE.double()), {}, TypeError, "value"),
+    "a mask of numbers": ((ONES, KEY, VALUE, torch.ones(5, 3)), {}, TypeError, "mask"),
+    "a mask that does not fit": ((ONES, KEY, VALUE, torch.ones(3, 5).bool()), {}, ValueError, "mask"),
+    "block": ((ONES, KEY, VALUE), {"block": 0}, ValueError, "block"),
+    "half a block": ((ONES, KEY, VALUE), {"block": 1.5}, TypeError, "block"),
 }
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("name", MISTAKES)
-def test_what_cannot_be_is_refused_by_name(name):
-    arguments, options, error, argument = MISTAKES[name]
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "argument"), list(MISTAKES.values()), ids=list(MISTAKES)
+)
+def test_what_cannot_be_is_refused_by_name(arguments, options, error, argument):
     with pytest.raises(error, match=f"^{argument}: expected .+, got "):
         flash_attention(*arguments, **options)

@@ -10,22 +10,18 @@ import nbformat
 import pytest
 from matplotlib.image import imread, imsave
 
-from tests.notebooks.chapters import (
-    PATHS,
-    ROOT,
-    code_cells,
-    read,
-)
+from tests.notebooks.chapters import ROOT, code_cells, read
 
 pytestmark = pytest.mark.slow
-
 
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 FLAGS = re.search(r"^NBVAL := (.+)$", MAKEFILE, re.MULTILINE)[1]
 
 
-def nbval(path):
+def nbval(chapter, folder):
     """nbval as ``make test`` runs it: the exit status and what it printed."""
+    path = folder / "chapter.ipynb"
+    nbformat.write(chapter, path)
     command = [sys.executable, "-m", "pytest", "-q", *FLAGS.split(), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     return done.returncode, done.stdout
@@ -47,57 +43,42 @@ def results(notebook):
     """Where digits are stored, by kind: in each print, each result, and each picture's description."""
     for cell in code_cells(notebook):
         for output in cell.outputs:
-            place = output if output.output_type == "stream" else output.get("data", {})
-            key = "text" if output.output_type == "stream" else "text/plain"
+            stream = output.output_type == "stream"
+            place, key = (output, "text") if stream else (output.get("data", {}), "text/plain")
             kind = "picture" if "image/png" in place else output.output_type
             if re.search(r"\d", place.get(key, "")):
                 yield kind, place, key
 
 
-@pytest.fixture(scope="module")
-def cheapest(tmp_path_factory):
-    """A chapter cut down to its set-up and the first cells that print and that return numbers."""
-    notebook = read("00_start_here")
-    kinds = {output.output_type for cell in code_cells(notebook) for output in cell.outputs}
-    assert {"stream", "execute_result"} <= kinds
-    path = tmp_path_factory.mktemp("nbval") / "chapter.ipynb"
-    nbformat.write(notebook, path)
-    return path
+@pytest.fixture
+def chapter():
+    """The chapter that runs in the shortest time; it prints, returns and draws numbers."""
+    return read("00_start_here")
 
 
-def test_an_unchanged_copy_is_green(cheapest):
-    status, printed = nbval(cheapest)
+def test_an_unchanged_copy_is_green(chapter, tmp_path):
+    status, printed = nbval(chapter, tmp_path)
     assert status == 0, printed
 
 
 @pytest.mark.parametrize("wanted", ["stream", "execute_result", "picture"])
-def test_one_changed_digit_is_red(wanted, cheapest):
+def test_one_changed_digit_is_red(wanted, chapter, tmp_path):
     """Of a picture nbval compares the description, which is made from the drawn numbers."""
-    notebook = nbformat.read(cheapest, as_version=4)
-    place, key = next((place, key) for kind, place, key in results(notebook) if kind == wanted)
+    place, key = next((place, key) for kind, place, key in results(chapter) if kind == wanted)
     place[key] = change_digit(place[key])
-    path = cheapest.with_name(f"changed-{wanted}.ipynb")
-    nbformat.write(notebook, path)
-    status, printed = nbval(path)
+    status, printed = nbval(chapter, tmp_path)
     assert status == 1
     assert "1 failed" in printed
 
 
-def test_a_picture_in_another_colour_is_red(cheapest):
+def test_a_picture_in_another_colour_is_red(chapter, tmp_path):
     """Its description is the same."""
-    notebook = nbformat.read(cheapest, as_version=4)
-    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    outputs = [output for cell in code_cells(chapter) for output in cell.outputs]
     data = next(output.data for output in outputs if "image/png" in output.get("data", {}))
     pixels = imread(io.BytesIO(base64.b64decode(data["image/png"])))
     recoloured = io.BytesIO()
     imsave(recoloured, pixels[..., [2, 1, 0, 3]], format="png")
     data["image/png"] = base64.b64encode(recoloured.getvalue()).decode()
-    path = cheapest.with_name("recoloured.ipynb")
-    nbformat.write(notebook, path)
-    status, printed = nbval(path)
+    status, printed = nbval(chapter, tmp_path)
     assert status == 1
     assert "the stored picture is not what is drawn now: run make refresh" in printed
-
-
-def test_there_are_chapters():
-    assert len(PATHS) >= 6

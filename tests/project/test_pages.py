@@ -1,6 +1,5 @@
 """What pages promise, and what is easily forgotten when something is added."""
 
-import inspect
 import json
 import re
 from pathlib import Path
@@ -14,15 +13,8 @@ def text(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-PAGES = (
-    "README.md",
-    "docs/compatibility.md",
-    "SECURITY.md",
-    "CODE_OF_CONDUCT.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "docs/architecture.md",
-)
+PAGES = ["README.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+PAGES += ["docs/compatibility.md", "docs/architecture.md", "docs/teaching.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -42,18 +34,20 @@ def test_the_limits_that_security_names_are_those_of_the_code():
     from mha_lab.grading.nbgrader import GradeApart
 
     page = " ".join(text("SECURITY.md").split())
-    assert f"{runner.SECONDS:g} seconds of CPU time or {runner.PATIENCE * runner.SECONDS:g} seconds" in page
-    assert f"{runner.MEMORY >> 30} GB more memory" in page
-    seconds, minutes = GradeApart.cell_seconds.default_value, GradeApart.seconds.default_value / 60
-    assert f"| CPU time for a cell | {seconds:g} seconds |" in page
-    assert f"| real time for a cell | {runner.PATIENCE * seconds:g} seconds |" in page
-    assert f"| real time for a submission | {minutes:g} minutes |" in page
-    assert f"| memory of a process | {sandbox.MEMORY >> 30} GB |" in page
-    assert f"| open files of a process | {sandbox.FILES} |" in page
-    assert "`/tmp` of 256 MB" in page
-    assert str(256 * 2**20) in sandbox.command("bubblewrap")
-    assert "--size" in sandbox.command("bubblewrap")
-    assert set(sandbox.KINDS) == {"bubblewrap", "podman", "docker", "none"}
+    cell, whole = GradeApart.cell_seconds.default_value, GradeApart.seconds.default_value / 60
+    for limit in (
+        f"{runner.SECONDS:g} seconds of CPU time or {runner.PATIENCE * runner.SECONDS:g} seconds of real time",
+        f"{runner.MEMORY >> 30} GB more memory",
+        f"| CPU time for a cell | {cell:g} seconds |",
+        f"| real time for a cell | {runner.PATIENCE * cell:g} seconds |",
+        f"| real time for a submission | {whole:g} minutes |",
+        f"| memory of a process | {sandbox.MEMORY >> 30} GB |",
+        f"| open files of a process | {sandbox.FILES} |",
+        "`/tmp` of 256 MB",
+    ):
+        assert limit in page
+    command = sandbox.command("bubblewrap")
+    assert command[command.index("--size") + 1] == str(256 << 20)
 
 
 def test_stored_outputs_hold_no_script():
@@ -75,16 +69,6 @@ def test_each_file_that_the_map_names_is_there():
     found = [ROOT, ROOT / "mha_lab"]
     assert len(names) > 10
     assert [name for name in names if not any((place / name).exists() for place in found)] == []
-
-
-def test_no_plot_is_without_a_test():
-    from mha_lab import plot
-
-    functions = [name for name, item in vars(plot).items() if inspect.isfunction(item)]
-    public = [n for n in functions if n[0] != "_" and getattr(plot, n).__module__ == plot.__name__]
-    tried = text("tests/test_plot.py") + text("tests/test_figures.py")
-    assert len(public) > 5
-    assert [name for name in public if f"plot.{name}(" not in tried] == ["style"]  # it draws nothing
 
 
 def test_no_explorable_is_without_a_module_a_name_and_an_example():
