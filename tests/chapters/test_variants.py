@@ -162,7 +162,7 @@ def test_a_mask_of_the_sequence_first_layer_is_broadcast_and_checked():
     assert not layer.weights.requires_grad
     whole = causal & real
     for wrong in (causal_mask(N), causal_mask(N)[None], whole.movedim(-1, 0), whole[:, :1], whole[:3]):
-        with pytest.raises(ValueError, match="Is the batch first"):
+        with pytest.raises(ValueError, match="Is the batch axis first"):
             layer(x, x, x, wrong)
 
 

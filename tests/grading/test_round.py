@@ -48,7 +48,7 @@ CHANGES = {
 EARNED = {student: points for student, (_, points) in CHANGES.items()}
 EXCHANGED = "ada", "bob", "eve"  # these hand in through nbgrader's own exchange
 REFUSED = {
-    "unreadable": "no notebook", "linked": "is a link", "hard-linked": "hard link",
+    "unreadable": "not a notebook", "linked": "is a link", "hard-linked": "hard link",
     "linked-folder": "is a link", "pipe": "not a regular file", "huge": "larger than 20 MB",
     "misnamed": "there is no", "[s123] Ada": "its name", ".dot": "its name",
     "flat.ipynb": "not in a folder", "two\nlines": "its name", "=HYPERLINK(1)": "its name",
