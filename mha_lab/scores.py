@@ -82,12 +82,8 @@ class RelativePositionBias(nn.Module):
         self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch heads n_k d_k"]
     ) -> Float[Tensor, "*batch heads n_q n_k"]:
         """``(..., num_heads, n_q, d_k)`` and ``(..., num_heads, n_k, d_k)`` to scores."""
-        expect.query_and_key(query, key)
+        _check(query, key, self.num_heads)
         expect.same_kind(bias=self.bias, query=query)
-        for name, x in (("query", query), ("key", key)):
-            if x.ndim < 3 or x.shape[-3] != self.num_heads:
-                expected = f"shape (..., num_heads = {self.num_heads}, n, d_k)"
-                expect.fail(ValueError, name, expected, expect.shape(x.shape), "Was it split into heads?")
         n_q, n_k = query.shape[-2], key.shape[-2]
         key_position = torch.arange(n_k, device=query.device)
         query_position = torch.arange(n_k - n_q, n_k, device=query.device)
@@ -122,11 +118,8 @@ class AlibiScore(nn.Module):
         self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch heads n_k d_k"]
     ) -> Float[Tensor, "*batch heads n_q n_k"]:
         """``(..., num_heads, n_q, d_k)`` and ``(..., num_heads, n_k, d_k)`` to scores."""
+        _check(query, key, self.num_heads)
         scores = scaled_dot_product_scores(query, key)
-        for name, x in (("query", query), ("key", key)):
-            if x.ndim < 3 or x.shape[-3] != self.num_heads:
-                expected = f"shape (..., num_heads = {self.num_heads}, n, d_k)"
-                expect.fail(ValueError, name, expected, expect.shape(x.shape), "Was it split into heads?")
         n_q, n_k = scores.shape[-2:]
         return scores + alibi_bias(self.num_heads, n_q, n_k, dtype=scores.dtype, device=scores.device)
 
@@ -152,3 +145,12 @@ class RotaryScore(Rotary):
     ) -> Float[Tensor, "*batch n_q n_k"]:
         """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
         return scaled_dot_product_scores(*super().forward(query, key))
+
+
+def _check(query: Tensor, key: Tensor, num_heads: int) -> None:
+    """Both are split into ``num_heads`` heads."""
+    expect.query_and_key(query, key)
+    for name, x in (("query", query), ("key", key)):
+        if x.ndim < 3 or x.shape[-3] != num_heads:
+            expected = f"shape (..., num_heads = {num_heads}, n, d_k)"
+            expect.fail(ValueError, name, expected, expect.shape(x.shape), "Was it split into heads?")

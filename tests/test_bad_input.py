@@ -242,7 +242,7 @@ VALUE_ERRORS = {
 }
 
 FORMAT = r"^[\w. ]+: expected .+, got .+\.( .+[.?])?$"
-READS = "padding_mask mask_from_additive apply_rotary Rotary( AlibiScore( =lambda _torch("
+READS = "padding_mask mask_from_additive apply_rotary Rotary( =lambda _torch("
 HARMLESS = "transpose unflatten view squeeze _local_scalar_dense min max lift_fresh detach is_same_size "
 HARMLESS += "alias _to_copy ones empty uniform_ zero_ zeros fill_ normal_"
 

@@ -113,7 +113,11 @@ def new(name: str, number: str) -> int:
     print("Written. Now replace what is in")
     for file in (*written, claims, path):
         print(f"  {file.relative_to(ROOT)}")
-    print(f"then: make notebooks CHAPTER={number}, make sync, make exercise-check NAME={name}")
+    print("then run:")
+    print(
+        f"  make notebooks CHAPTER={number}\n  make sync\n  .venv/bin/python -m tests.check.matrix row {name}"
+    )
+    print(f"  make exercise-check NAME={name}")
     return 0
 
 

@@ -62,6 +62,9 @@ if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
     }
 fi
 
+# The first time, pip shows its progress; after a change, only what is wrong.
+quiet=""
+[ -d "$VENV/share/jupyter" ] && quiet=--quiet
 echo "[2/2] installing the packages of pyproject.toml at the versions of $CONSTRAINTS (a few minutes the first time)"
 # pip's standard output stays on the terminal, with its progress bars; what it complains about is
 # read here, so that a full disk gets one line and not a traceback.
@@ -69,7 +72,7 @@ wanted=lab
 [ "$EXTRAS" = all ] && wanted=lab,dev,class,browser,pretrained,project,site
 exec 3>&1
 complaints=$(
-    PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install $quiet \
         --editable ".[$wanted]" --constraint "$CONSTRAINTS" 2>&1 >&3 || echo "pip failed"
 )
 exec 3>&-

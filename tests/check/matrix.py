@@ -69,7 +69,9 @@ def show(chapter: str, exercise: str = "") -> None:
             said = (
                 "WRONG ACCEPTED" if passed and not one.right else "RIGHT REFUSED" * (one.right and not passed)
             )
-            said += " UNNAMED" * bool(diagnosis and not passed and unnamed(diagnosis))
+            said += " WITHOUT A NAME, which is allowed" * bool(
+                diagnosis and not passed and unnamed(diagnosis)
+            )
             print(f"{'=' * 100}\n{one}  {said}{' STUB' * (diagnosis is None)}")
             print(f"deserves: {'right' if one.right else 'wrong: ' + one.why}\n{one.source}")
             print(make(find(one.exercise), diagnosis))
@@ -79,6 +81,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case [] | ["row", _]:
             table = published() | fresh(sys.argv[2]) if sys.argv[2:] else fresh()
+            table = {name: table[name] for name in dict.fromkeys(one.exercise for one in tries())}
             head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
             PAGE.write_text(f"{head}{text(table)}\n", encoding="utf-8", newline="\n")
         case ["same", name]:

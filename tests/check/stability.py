@@ -19,4 +19,4 @@ if __name__ == "__main__":
             given = Counter(diagnosis and diagnosis.name for diagnosis in found)  # None: right, or the stub
             if len(given) > 1:
                 lines.append(f"{one}: {dict(given)}")
-    sys.exit("\n".join(lines) or None)
+    sys.exit("\n".join(lines) or print("every answer gets the same name on every set of problems"))
