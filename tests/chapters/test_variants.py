@@ -13,7 +13,7 @@ from mha_lab.chapters.variants import copy_weights, parts
 
 BATCH, N, HEADS, D_K = 2, 5, 3, 7
 D_MODEL = HEADS * D_K
-MOST = 1e-10
+TOLERANCE = 1e-10
 LENGTHS = torch.tensor([4, 2])
 REAL = torch.arange(N) < LENGTHS[:, None]
 CAUSAL, PADDING = causal_mask(N)[None, None], padding_mask(LENGTHS, N)
@@ -77,7 +77,7 @@ def test_all_agree_in_outputs_and_gradients(kind, bias, request):
     pairs = [pair for tensors in found.values() for pair in zip(found["ours"], tensors, strict=True)]
     largest = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
     request.node.user_properties.append(("largest difference between the five shapes", largest))
-    assert largest < MOST
+    assert largest < TOLERANCE
 
 
 def test_carrying_there_and_back_changes_nothing():
@@ -109,7 +109,7 @@ def test_inputs_of_three_widths():
     copy_weights(ours, sized)
     query, key, value = tokens(2, 3, 64), tokens(2, 5, 128), tokens(2, 5, 256)
     expected, _ = ours(query, key, value, REAL[:, None, None])
-    assert (sized(query, key, value, REAL) - expected).abs().max() < MOST
+    assert (sized(query, key, value, REAL) - expected).abs().max() < TOLERANCE
 
 
 def test_an_additive_score_is_the_one_of_the_package():
@@ -118,7 +118,7 @@ def test_an_additive_score_is_the_one_of_the_package():
     sized = variants.SizedAttention(*sizes, HEADS, bias=True, score=score).double()
     copy_weights(ours, sized)
     x = tokens()
-    assert (sized(x, x, x, REAL) - ours(x, mask=REAL[:, None, None])[0]).abs().max() < MOST
+    assert (sized(x, x, x, REAL) - ours(x, mask=REAL[:, None, None])[0]).abs().max() < TOLERANCE
 
 
 def test_an_empty_row():
@@ -138,7 +138,7 @@ def test_dropout_drops_weights_and_only_in_training():
     same = MultiHeadAttention(D_MODEL, HEADS).double()
     copy_weights(layer, same)
     assert not torch.equal(layer(x), layer(x))
-    assert (layer.eval()(x) - same(x)[0]).abs().max() < MOST
+    assert (layer.eval()(x) - same(x)[0]).abs().max() < TOLERANCE
 
 
 def test_sizes_are_told_in_order():
@@ -157,8 +157,8 @@ def test_a_mask_of_the_sequence_first_layer_is_broadcast_and_checked():
     layer, causal, real = layers["sequence"], causal_mask(N)[:, :, None], REAL.mT[None]
     for mask in (causal, real, causal & real):
         expected, weights = layers["ours"](x.transpose(0, 1), mask=mask.movedim(-1, 0)[:, None])
-        assert (layer(x, x, x, mask).transpose(0, 1) - expected).abs().max() < MOST
-        assert (layer.weights.permute(2, 3, 0, 1) - weights).abs().max() < MOST
+        assert (layer(x, x, x, mask).transpose(0, 1) - expected).abs().max() < TOLERANCE
+        assert (layer.weights.permute(2, 3, 0, 1) - weights).abs().max() < TOLERANCE
     assert not layer.weights.requires_grad
     whole = causal & real
     for wrong in (causal_mask(N), causal_mask(N)[None], whole.movedim(-1, 0), whole[:, :1], whole[:3]):

@@ -12,7 +12,7 @@ from tests.check.mutants import mutants
 
 pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # wrong answers pass wrong arguments
 
-FRESH = range(1000, 1012)  # draws that the judge has not seen
+FRESH = range(1000, 1012)  # sets of problems that `check` has not used
 
 
 @pytest.fixture(autouse=True)

@@ -370,7 +370,7 @@ def turned(problem, expected, got):
     return any(fixes(w)(swapped, 0, got) or fixes(w)(problem, 0, got.swapaxes(1, 2)) for w in ways)
 
 
-MEND = BOTH | {
+FIX = BOTH | {
     "mask-inverted": fixes(lambda length, at, k: [~k[:, None]]),
     "shows-one-padding": fixes(lambda length, at, k: [(at <= length)[:, None]]),
     "hides-the-last-token": fixes(lambda length, at, k: [(at < length - 1)[:, None]]),
@@ -564,7 +564,7 @@ CLAIMS = {
         ("causal_mask", CAUSAL),
         ("leaks_future", dict.fromkeys(FUTURE, never)),
         ("masked_softmax", SOFTMAX),
-        ("fix_padding", MEND),
+        ("fix_padding", FIX),
         ("padding_mask", PADDING),
         ("predict_equal_scores", EQUAL),
     )
