@@ -68,11 +68,13 @@ quiet=""
 echo "[2/2] installing the packages of pyproject.toml at the versions of $CONSTRAINTS (a few minutes the first time)"
 # pip's standard output stays on the terminal, with its progress bars; what it complains about is
 # read here, so that a full disk gets one line and not a traceback.
+# For a learner, Python compiles each module at its first import: pip would take a third longer to compile all.
 wanted=lab
-[ "$EXTRAS" = all ] && wanted=lab,dev,class,browser,pretrained,project,site
+compile=--no-compile
+[ "$EXTRAS" = all ] && compile=--compile && wanted=lab,dev,class,browser,pretrained,project,site
 exec 3>&1
 complaints=$(
-    PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install $quiet \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$VENV/bin/python" -m pip install $quiet $compile \
         --editable ".[$wanted]" --constraint "$CONSTRAINTS" 2>&1 >&3 || echo "pip failed"
 )
 exec 3>&-

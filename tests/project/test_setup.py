@@ -68,7 +68,7 @@ def test_it_makes_the_environment_at_the_pins_shows_progress_and_then_does_nothi
     assert second.startswith("[2/2] installing")
     assert "at the versions of constraints.txt" in second
     assert (collecting, ready) == ("Collecting torch", "ready")
-    assert installs == ["-m pip install --editable .[lab] --constraint constraints.txt"]
+    assert installs == ["-m pip install --no-compile --editable .[lab] --constraint constraints.txt"]
     assert setup(project) == (0, "", "", [])
 
 
@@ -76,7 +76,7 @@ def test_the_checks_get_more_than_a_learner_and_a_learner_then_needs_nothing(pro
     status, _, _, installs = setup(project, EXTRAS="all")
     assert status == 0
     extras = "lab,dev,class,browser,pretrained,project,site"
-    assert installs == [f"-m pip install --editable .[{extras}] --constraint constraints.txt"]
+    assert installs == [f"-m pip install --compile --editable .[{extras}] --constraint constraints.txt"]
     assert (project / ".venv" / "etc" / "jupyter" / "jupyter_server_config.json").exists()
     for again in ("all", "lab"):
         assert setup(project, EXTRAS=again) == (0, "", "", [])
