@@ -2,6 +2,7 @@
 
 import inspect
 import typing
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -49,6 +50,17 @@ def test_every_argument_and_result_is_annotated_with_its_shape(name):
         assert not mentions_a_bare_tensor(parameter.annotation), parameter
     assert signature.return_annotation is not signature.empty
     assert not mentions_a_bare_tensor(signature.return_annotation)
+
+
+def test_every_module_that_states_shapes_is_checked(pytestconfig):
+    """The list in pyproject.toml leaves out the exercises, which state none and are slow to decorate."""
+    checked = tuple(pytestconfig.getoption("jaxtyping_packages").split(","))
+    for path in Path(mha_lab.__file__).parent.rglob("*.py"):
+        if "from jaxtyping import" in path.read_text(encoding="utf-8"):
+            module = ".".join(
+                ("mha_lab", *path.relative_to(Path(mha_lab.__file__).parent).with_suffix("").parts)
+            )
+            assert any(f"{module}.".startswith(f"{name}.") for name in checked), module
 
 
 def test_the_checker_reads_the_signatures(monkeypatch):

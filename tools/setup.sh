@@ -41,6 +41,9 @@ if [ -f "$READY" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
     newer=$(find pyproject.toml "$CONSTRAINTS" tools/setup.sh -newer "$READY" 2>/dev/null)
     [ -z "$newer" ] && exit 0
 fi
+# The first time, pip shows its progress; after a change, only what is wrong.
+quiet=""
+[ -f "$READY" ] && quiet=--quiet
 rm -f "$READY"
 
 python=$(find_python) || exit 1
@@ -62,9 +65,6 @@ if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
     }
 fi
 
-# The first time, pip shows its progress; after a change, only what is wrong.
-quiet=""
-[ -d "$VENV/share/jupyter" ] && quiet=--quiet
 echo "[2/2] installing the packages of pyproject.toml at the versions of $CONSTRAINTS (a few minutes the first time)"
 # pip's standard output stays on the terminal, with its progress bars; what it complains about is
 # read here, so that a full disk gets one line and not a traceback.

@@ -67,12 +67,12 @@ print([
     tries(lambda: os.setuid(0)),
     tries(lambda: socket.create_connection(("192.0.2.1", 80), timeout=1)),
     tries(lambda: socket.getaddrinfo("example.org", 80)),
-    os.path.exists("/proc"), os.path.exists("/sys"),
+    os.path.exists("/proc"), os.path.exists("/sys"), os.environ["MHA_LAB_QUICK"],
 ])
 """
     monkeypatch.setenv("SECRET", "teacher's")
     user, tried = [65534, 65534, True, "/tmp"], ["OSError", 1, "OSError", "OSError", "gaierror"]
-    assert eval(inside(source)) == [*user, *tried, False, False]
+    assert eval(inside(source)) == [*user, *tried, False, False, "1"]
     assert not Path("/tmp/here").exists()
 
 

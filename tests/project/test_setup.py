@@ -82,6 +82,15 @@ def test_the_checks_get_more_than_a_learner_and_a_learner_then_needs_nothing(pro
         assert setup(project, EXTRAS=again) == (0, "", "", [])
 
 
+def test_progress_is_shown_until_a_list_was_installed_once(project):
+    """The checks bring a gigabyte more than `make lab` did; after a change of a list, little is new."""
+    setup(project)
+    assert "--quiet" not in setup(project, EXTRAS="all")[3][0]
+    later = (project / ".venv" / ".ready-all").stat().st_mtime + 10
+    os.utime(project / "pyproject.toml", (later, later))
+    assert "--quiet" in setup(project, EXTRAS="all")[3][0]
+
+
 @pytest.mark.parametrize("changed", ["pyproject.toml", "constraints.txt"])
 def test_a_changed_list_is_installed_again(project, changed):
     setup(project)
