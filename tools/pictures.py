@@ -2,6 +2,9 @@
 
 nbval compares a picture's description. It is made from the numbers, so another colour does not change it.
 This plugin also compares the pictures, if they were drawn by the same matplotlib on the same kind of machine.
+
+Training makes the rounding of one processor's last bit larger at each step, so that no two kinds of processor
+draw the same trained weights. A cell that draws them has the tag ``trained``: only its text is compared.
 """
 
 import base64
@@ -18,6 +21,7 @@ from nbval import plugin
 
 PINNED = re.search(r"(?m)^matplotlib==(.+)$", Path("constraints.txt").read_text(encoding="utf-8"))[1]
 COMPARABLE = mpl.__version__ == PINNED and platform.system() == "Linux" and platform.machine() == "x86_64"
+TRAINED = "trained"
 MAX_DIFFERENCE = 0.002  # of the mean over all pixels, each from 0 to 1; a changed colour gives 0.01 and more
 
 
@@ -45,7 +49,8 @@ def pytest_configure() -> None:
     def compare(cell, drawn, stored, skip_compare=None):
         if not texts_are_same(cell, drawn, stored, skip_compare):
             return False
-        if COMPARABLE and not all_same(drawn, stored):
+        trained = TRAINED in cell.cell.metadata.get("tags", [])
+        if COMPARABLE and not trained and not all_same(drawn, stored):
             cell.comparison_traceback.append("the stored picture is not what is drawn now: run make refresh")
             return False
         return True
