@@ -3,7 +3,7 @@
 All masks follow one convention: boolean, ``True`` = may attend, broadcastable to
 ``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier; matplotlib and
 widgets are imported when ``mha_lab.plot`` and ``mha_lab.explore`` are first used. ``mha_lab.chapters`` has
-a module for each subject of chapters 06 to 10.
+a module for each subject of chapters 06 to 14.
 """
 
 from importlib import import_module

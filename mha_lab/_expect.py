@@ -197,6 +197,12 @@ def transformed(both: object, query: Sequence[int], key: Sequence[int]) -> tuple
 
 def query_and_key(query: object, key: object) -> tuple[int, ...]:
     """Scores can be computed from both; returns the leading axes of the scores."""
+    same_width(query, key)
+    return leading(query=query, key=key)
+
+
+def same_width(query: object, key: object) -> None:
+    """Each query has a dot product with each key; the leading axes may differ."""
     tensor("query", query, "(..., n_q, d_k)", min_rank=2)
     tensor("key", key, "(..., n_k, d_k)", min_rank=2)
     floating("query", query)
@@ -211,7 +217,6 @@ def query_and_key(query: object, key: object) -> tuple[int, ...]:
         transposed = key.shape[-2] == query.shape[-1]
         hint = "Was key transposed already?" if transposed else "Were both projected to d_k?"
         fail(ValueError, "key", f"the width of query, d_k = {query.shape[-1]}", got, hint)
-    return leading(query=query, key=key)
 
 
 def query_key_and_value(

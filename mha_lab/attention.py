@@ -7,6 +7,8 @@ says more only if it can raise for another reason.
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1, equation 1.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -82,8 +84,12 @@ def masked_softmax(
     return _masked_softmax(scores, mask)
 
 
-def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """No checks."""
+def _masked_softmax(scores: Tensor, mask: Tensor | None, sinks: Tensor | None = None) -> Tensor:
+    """No checks. A sink is the score, one for each head, of one more key, which every query may see."""
+    if sinks is not None:
+        column = sinks[:, None, None].to(scores.dtype).expand(*scores.shape[:-1], 1)
+        mask = None if mask is None else _see_sink(mask)
+        return _masked_softmax(torch.cat([scores, column], dim=-1), mask)[..., :-1]
     if mask is None:
         return torch.softmax(scores, dim=-1)
     hidden, empty = hidden_score(mask, scores.dtype)
@@ -150,27 +156,54 @@ def weighted_sum(
     return weights @ value, weights
 
 
+def _see_sink(mask: Tensor) -> Tensor:
+    """One more column, ``True``."""
+    return F.pad(mask.reshape((1,) * (2 - mask.ndim) + mask.shape), (0, 1), value=True)
+
+
 def fused_attention(
-    query: Float[Tensor, "*#batch n_q d_k"],
-    key: Float[Tensor, "*#batch n_k d_k"],
-    value: Float[Tensor, "*#batch n_k d_v"],
+    query: Float[Tensor, "... n_q d_k"],
+    key: Float[Tensor, "... n_k d_k"],
+    value: Float[Tensor, "... n_k d_v"],
     mask: Bool[Tensor, "..."] | None,
     dropout_p: float,
-) -> Float[Tensor, "*batch n_q d_v"]:
+    sinks: Float[Tensor, " heads"] | None = None,
+) -> Float[Tensor, "... n_q d_v"]:
     """Only the output, by PyTorch's fused kernel, which never stores the ``n_q * n_k`` weights.
 
     If a query may attend to nothing, the kernel gets a row of ``True`` instead, and the output is set to 0
     afterwards: it and its gradients do not depend on how a kernel treats such a row. The kernels need
-    four axes.
+    four axes; the second is that of the heads, of which keys and values may have fewer.
     """
-    lead = (1,) * (4 - query.ndim)
+    lead, scale, width = (1,) * (4 - query.ndim), 1 / math.sqrt(query.shape[-1]), value.shape[-1]
     query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))
+    if sinks is not None:
+        query, key, value, mask = _with_sink(query, key, value, mask, sinks / scale)
+    grouped = key.shape[1] != query.shape[1]
     if mask is None:
-        output = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
+        output = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=dropout_p, scale=scale, enable_gqa=grouped
+        )
     else:
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
         empty = ~mask.any(dim=-1, keepdim=True)
-        output = F.scaled_dot_product_attention(query, key, value, mask | empty, dropout_p).masked_fill(
-            empty, 0.0
-        )
-    return output.reshape(output.shape[len(lead) :])
+        output = F.scaled_dot_product_attention(
+            query, key, value, mask | empty, dropout_p, scale=scale, enable_gqa=grouped
+        ).masked_fill(empty, 0.0)
+    return output.reshape(output.shape[len(lead) :])[..., :width]
+
+
+def _with_sink(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """One more key, with a value of zeros, whose dot product with every query of a head is its sink.
+
+    ``query`` gets one more number, 1; keys get a 0 there, and the new key has the sink there and zeros
+    elsewhere. The kernels want values as wide as keys.
+    """
+    repeats = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(repeats, dim=1) for x in (key, value))
+    sink = F.pad(sinks.to(key.dtype)[:, None, None], (key.shape[-1], 0)).expand(len(key), -1, -1, -1)
+    key = torch.cat([F.pad(key, (0, 1)), sink], dim=-2)
+    value = F.pad(value, (0, max(0, key.shape[-1] - value.shape[-1]), 0, 1))
+    return F.pad(query, (0, 1), value=1.0), key, value, None if mask is None else _see_sink(mask)

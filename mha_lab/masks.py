@@ -50,6 +50,35 @@ def causal_mask(
     return torch.ones(n_query, n_key, dtype=torch.bool, device=device).tril(n_key - n_query)
 
 
+def sliding_window_mask(
+    n_query: int, n_key: int | None = None, *, window: int, device: torch.device | str | None = None
+) -> Bool[Tensor, "n_query n_key"]:
+    """Each query sees the last ``window`` keys up to its own position; the last query sees the last key.
+
+    ``mask[i, j] = p - window < j <= p`` with ``p = i + (n_key - n_query)``: a causal mask without the keys
+    that are ``window`` or more positions back. Through ``L`` layers, a token is reached by tokens that are
+    at most ``L * (window - 1)`` positions before it.
+
+    Args:
+        n_query, n_key, device: as in ``causal_mask``.
+        window: how many keys a query sees, its own included.
+
+    Returns:
+        ``(n_query, n_key)``, boolean, ``True`` = may attend.
+
+    Source: Beltagy et al. 2020, "Longformer: The Long-Document Transformer", section 3.1 (a window with half
+    of its keys on each side); Jiang et al. 2023, "Mistral 7B", section 2 (only earlier keys, the first at
+    ``p - window``). The window is counted as in ``transformers``.
+
+    >>> sliding_window_mask(2, 4, window=2)
+    tensor([[False,  True,  True, False],
+            [False, False,  True,  True]])
+    """
+    expect.whole_number("window", window)
+    mask = causal_mask(n_query, n_key, device=device)
+    return mask.triu(mask.shape[1] - mask.shape[0] - window + 1)
+
+
 def padding_mask(
     lengths: Integer[Tensor, " batch"] | Sequence[int], max_length: int | None = None
 ) -> Bool[Tensor, "batch 1 1 max_length"]:

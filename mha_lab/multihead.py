@@ -15,16 +15,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
-from mha_lab.attention import _attend, _masked_softmax, fused_attention, weighted_sum
-from mha_lab.heads import merge_heads, split_heads
+from mha_lab.attention import _attend, _masked_softmax, _scores, fused_attention, weighted_sum
+from mha_lab.heads import _merge_heads, _repeat_kv, _split_heads
+from mha_lab.masks import sliding_window_mask
 
 ScoreFunction = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
     Float[Tensor, "batch heads n_q n_k"],
 ]
 Transform = Callable[
-    [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
-    tuple[Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
+    [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch kv_heads n_k d_k"]],
+    tuple[Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch kv_heads n_k d_k"]],
 ]
 
 
@@ -105,6 +106,9 @@ class MultiHeadAttention(nn.Module):
         d_k: the width of a head's queries and keys; ``None`` means ``d_model // num_heads``, and
             ``num_heads`` must divide ``d_model``.
         d_v: the width of a head's values; ``None`` as for ``d_k``.
+        num_kv_heads: how many heads keys and values have; it divides ``num_heads``, and ``None`` means
+            ``num_heads``. Query head ``h`` uses key and value head ``h // (num_heads // num_kv_heads)``: 1 is
+            multi-query attention, a number in between grouped-query attention.
         qdim, kdim, vdim: the widths of query, key and value; ``None`` means ``d_model``.
         bias: whether the four projections add a bias.
         dropout: the probability of dropping a weight, in training only.
@@ -116,14 +120,24 @@ class MultiHeadAttention(nn.Module):
             all queries and keys, and returns all scores, ``(batch, num_heads, n_q, n_k)``. (PyTorch's
             ``flex_attention`` takes a ``score_mod(score, batch, head, q_idx, k_idx)`` instead: it gets
             one scaled dot product and its indices, and returns one score.)
+        window: a query sees only the last ``window`` keys up to its own position, as in
+            ``sliding_window_mask``; ``None`` means all keys.
+        sinks: whether each head learns the score of one more key, whose value is zero, so that a query can
+            attend to none of the others: ``weights[i, j] = exp(s[i, j]) / (exp(sink) + sum(exp(s[i])))``.
+        gate: whether each head's output is multiplied by ``sigmoid(query W_g)`` before ``out_proj``.
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
 
-    A ``transform`` or ``score`` that is a module is registered and trained with the layer. The initial
-    weights are as in ``torch.nn.MultiheadAttention``: ``q_proj``, ``k_proj`` and ``v_proj`` are
-    Xavier-uniform, and the biases are 0.
+    A ``transform`` or ``score`` that is a module is registered and trained with the layer. At the start,
+    ``q_proj``, ``k_proj`` and ``v_proj`` are Xavier-uniform, each for itself, and the biases of the four
+    projections are 0. ``torch.nn.MultiheadAttention`` does the same if ``kdim`` or ``vdim`` differs from its
+    width; else it draws the three as one matrix, which makes their numbers smaller by ``sqrt(2)``.
 
-    Source: Vaswani et al. 2017, section 3.2.2.
+    Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, section 3 (one key and value head), and Ainslie
+    et al. 2023, section 2.2 (groups); Qiu et al. 2025, "Gated Attention for Large Language Models:
+    Non-linearity, Sparsity, and Attention-Sink-Free", section 2.2 (the gate); OpenAI 2025, "gpt-oss-120b &
+    gpt-oss-20b Model Card", section 2.2, and ``models/gpt_oss/modeling_gpt_oss.py`` in ``transformers`` (the
+    sinks).
 
     >>> output, weights = MultiHeadAttention(d_model=6, num_heads=3)(torch.ones(7, 5, 6))
     >>> output.shape, weights.shape
@@ -137,6 +151,7 @@ class MultiHeadAttention(nn.Module):
         *,
         d_k: int | None = None,
         d_v: int | None = None,
+        num_kv_heads: int | None = None,
         qdim: int | None = None,
         kdim: int | None = None,
         vdim: int | None = None,
@@ -144,6 +159,9 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
         transform: Transform | None = None,
         score: ScoreFunction | None = None,
+        window: int | None = None,
+        sinks: bool = False,
+        gate: bool = False,
         batch_first: bool = True,
     ) -> None:
         super().__init__()
@@ -153,6 +171,10 @@ class MultiHeadAttention(nn.Module):
             expect.divides("num_heads", num_heads, "d_model", d_model)
         self.d_k = d_model // num_heads if d_k is None else expect.whole_number("d_k", d_k)
         self.d_v = d_model // num_heads if d_v is None else expect.whole_number("d_v", d_v)
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        expect.whole_number("num_kv_heads", self.num_kv_heads)
+        expect.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
+        self.window = None if window is None else expect.whole_number("window", window)
         self.qdim = d_model if qdim is None else expect.whole_number("qdim", qdim)
         self.kdim = d_model if kdim is None else expect.whole_number("kdim", kdim)
         self.vdim = d_model if vdim is None else expect.whole_number("vdim", vdim)
@@ -163,9 +185,11 @@ class MultiHeadAttention(nn.Module):
         self.score = score
         self.batch_first = batch_first
         self.q_proj = nn.Linear(self.qdim, num_heads * self.d_k, bias=bias)
-        self.k_proj = nn.Linear(self.kdim, num_heads * self.d_k, bias=bias)
-        self.v_proj = nn.Linear(self.vdim, num_heads * self.d_v, bias=bias)
+        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.d_k, bias=bias)
+        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.d_v, bias=bias)
         self.out_proj = nn.Linear(num_heads * self.d_v, d_model, bias=bias)
+        self.gate_proj = nn.Linear(self.qdim, num_heads * self.d_v, bias=bias) if gate else None
+        self.sinks = nn.Parameter(torch.zeros(num_heads)) if sinks else None
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             nn.init.xavier_uniform_(projection.weight)
         if bias:
@@ -206,7 +230,7 @@ class MultiHeadAttention(nn.Module):
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = self.project(query, key, value)
         heads, weights = self.attend(q, k, v, mask, need_weights)
-        output = self.out_proj(merge_heads(heads))
+        output = self.mix(heads, query)
         if output.ndim == 3 and not self.batch_first:
             output = output.transpose(0, 1)
         return output, weights if need_weights else None
@@ -218,19 +242,21 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "*batch n_k vdim"],
     ) -> tuple[
         Float[Tensor, "*batch heads n_q d_k"],
-        Float[Tensor, "*batch heads n_k d_k"],
-        Float[Tensor, "*batch heads n_k d_v"],
+        Float[Tensor, "*batch kv_heads n_k d_k"],
+        Float[Tensor, "*batch kv_heads n_k d_v"],
     ]:
         """``split(query W_q)``, ``split(key W_k)``, ``split(value W_v)``; the inputs are not checked."""
-        pairs = ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
-        q, k, v = (split_heads(projection(x), self.num_heads) for projection, x in pairs)
-        return q, k, v
+        return (
+            _split_heads(self.q_proj(query), self.num_heads),
+            _split_heads(self.k_proj(key), self.num_kv_heads),
+            _split_heads(self.v_proj(value), self.num_kv_heads),
+        )
 
     def attend(
         self,
         query: Float[Tensor, "*batch heads n_q d_k"],
-        key: Float[Tensor, "*batch heads n_k d_k"],
-        value: Float[Tensor, "*batch heads n_k d_v"],
+        key: Float[Tensor, "*batch kv_heads n_k d_k"],
+        value: Float[Tensor, "*batch kv_heads n_k d_v"],
         mask: Bool[Tensor, "..."] | None,
         need_weights: bool = True,
     ) -> tuple[Float[Tensor, "*batch heads n_q d_v"], Float[Tensor, "*batch heads n_q n_k"] | None]:
@@ -238,13 +264,31 @@ class MultiHeadAttention(nn.Module):
         if self.transform is not None:
             shapes = query.shape, key.shape
             query, key = expect.transformed(self.transform(query, key), *shapes)
+        if self.window is not None:
+            near = sliding_window_mask(
+                query.shape[-2], key.shape[-2], window=self.window, device=query.device
+            )
+            mask = near if mask is None else mask & near
         dropout_p = self.dropout if self.training else 0.0
+        if self.score is None and not need_weights:
+            return fused_attention(query, key, value, mask, dropout_p, self.sinks), None
+        key, value = (_repeat_kv(x, self.num_heads // self.num_kv_heads) for x in (key, value))
         if self.score is not None:
             scores = expect.scored(self.score(query, key), (*query.shape[:-1], key.shape[-2]))
-            return weighted_sum(_masked_softmax(scores, mask), value, dropout_p)
-        if need_weights:
+        elif self.sinks is None:
             return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k), dropout_p)
-        return fused_attention(query, key, value, mask, dropout_p), None
+        else:
+            scores = _scores(query, key, 1 / math.sqrt(self.d_k))
+        return weighted_sum(_masked_softmax(scores, mask, self.sinks), value, dropout_p)
+
+    def mix(
+        self, heads: Float[Tensor, "*batch heads n_q d_v"], query: Float[Tensor, "*batch n_q qdim"]
+    ) -> Float[Tensor, "*batch n_q d_model"]:
+        """``Concat(heads) W_o``, gated if the layer has a gate; the inputs are not checked."""
+        concat = _merge_heads(heads)
+        if self.gate_proj is not None:
+            concat = concat * torch.sigmoid(self.gate_proj(query))
+        return self.out_proj(concat)
 
     def _check(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
         """Check the inputs, before anything is computed."""
@@ -308,14 +352,16 @@ class MultiHeadAttention(nn.Module):
         """PyTorch's layer with a copy of these weights: the inverse of ``from_torch``.
 
         Raises:
-            ValueError: PyTorch's layer has no ``score``, no ``transform``, no ``qdim`` other than
-                ``d_model``, and no heads of a width other than ``d_model // num_heads``.
+            ValueError: PyTorch's layer has no ``score``, ``transform``, ``window``, ``sinks`` or ``gate``, no
+                ``qdim`` other than ``d_model``, no heads of a width other than ``d_model // num_heads``, and
+                as many key and value heads as query heads.
 
         >>> MultiHeadAttention(6, 3).to_torch().num_heads
         3
         """
         d_k = self.d_model // self.num_heads
-        wanted = {"score": None, "transform": None, "qdim": self.d_model, "d_k": d_k, "d_v": d_k}
+        wanted = {"qdim": self.d_model, "d_k": d_k, "d_v": d_k, "num_kv_heads": self.num_heads}
+        wanted |= dict.fromkeys(("score", "transform", "window", "sinks", "gate_proj"))
         for name, value in wanted.items():
             if getattr(self, name) != value:
                 got = repr(getattr(self, name))
@@ -341,7 +387,13 @@ class MultiHeadAttention(nn.Module):
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
         widths = f"d_k={self.d_k}" + (f", d_v={self.d_v}" if self.d_v != self.d_k else "")
-        return f"d_model={self.d_model}, num_heads={self.num_heads}, {widths}, dropout={self.dropout}"
+        kv = f", num_kv_heads={self.num_kv_heads}" if self.num_kv_heads != self.num_heads else ""
+        more = (f", window={self.window}" if self.window else "") + (
+            ", sinks" if self.sinks is not None else ""
+        )
+        return (
+            f"d_model={self.d_model}, num_heads={self.num_heads}{kv}, {widths}, dropout={self.dropout}{more}"
+        )
 
 
 def torch_parameters(

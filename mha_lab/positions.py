@@ -2,12 +2,15 @@
 
 ``sinusoidal_positions`` is added to the embeddings; ``Rotary`` turns queries and keys; ``alibi_bias`` is
 added to the scores. In all of them, the last query is at the last key's position, as in ``causal_mask``.
+``rotary_frequencies`` and ``yarn_frequencies`` can slow the turning down, for texts longer than in training.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
 says more only if it can raise for another reason.
 """
 
+import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -34,7 +37,8 @@ def sinusoidal_positions(
     Args:
         n: how many positions, counted from 0.
         d_model: the width of the embeddings, an even number.
-        base: the period of the slowest hand is nearly ``2 * pi * base`` positions.
+        base: the slowest hand goes round once in ``2 * pi * base ** (1 - 2 / d_model)`` positions, which is
+            nearly ``2 * pi * base`` if ``d_model`` is large.
         dtype, device: of the result; it is computed in ``float64``.
 
     Returns:
@@ -47,8 +51,138 @@ def sinusoidal_positions(
     """
     expect.whole_number("n", n)
     _even("d_model", expect.whole_number("d_model", d_model))
-    angle = torch.arange(n, dtype=torch.float64)[:, None] * _frequencies(d_model, base, torch.float64)
+    theta = rotary_frequencies(d_model, base=base, dtype=torch.float64)
+    angle = torch.arange(n, dtype=torch.float64)[:, None] * theta
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(device=device, dtype=dtype)
+
+
+def rotary_frequencies(
+    width: int,
+    *,
+    base: int | float = 10000.0,
+    factor: int | float = 1.0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, " pairs"]:
+    """The angle by which each pair of numbers turns from one position to the next, for ``apply_rotary``.
+
+    ``theta_i = base ** (-2i / width) / factor``. A pair makes a full turn in ``2 * pi / theta_i`` positions.
+
+    Args:
+        width: how many numbers of a head are turned, an even number.
+        base: the larger it is, the slower the last pairs turn. ``base * factor ** (width / (width - 2))``
+            is "NTK-aware" interpolation: the last pair is ``factor`` times slower, the first one as fast.
+        factor: position interpolation: position ``m`` gets the angles that ``m / factor`` had, so a
+            text ``factor`` times as long as those of the training has no larger angles than these.
+        dtype, device: of the result, and of its computation.
+
+    Returns:
+        ``(width / 2,)``, the fastest first.
+
+    Source: Su et al. 2021, section 3.2.2; Chen et al. 2023, "Extending Context Window of Large Language
+    Models via Position Interpolation", section 2.3 (``factor``); Peng et al. 2023, section 3.1 (NTK-aware).
+
+    >>> rotary_frequencies(4), rotary_frequencies(4, factor=4)
+    (tensor([1.0000, 0.0100]), tensor([0.2500, 0.0025]))
+    """
+    _even("width", expect.whole_number("width", width))
+    base, factor = _above("base", base, 0), _above("factor", factor, 0)
+    return base ** (torch.arange(0, width, 2, dtype=dtype, device=device) / -width) / factor
+
+
+def yarn_frequencies(
+    width: int,
+    factor: int | float,
+    length: int,
+    *,
+    base: int | float = 10000.0,
+    beta_fast: int | float = 32,
+    beta_slow: int | float = 1,
+    truncate: bool = True,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> Float[Tensor, " pairs"]:
+    """YaRN: pairs that turn often within the trained length stay as they are, slow ones are interpolated.
+
+    ``theta_i * (1 - s_i) + theta_i / factor * s_i`` with ``s_i = clip((i - low) / (high - low), 0, 1)``.
+    The number of the pair that makes ``r`` turns in ``length`` positions is
+    ``pair(r) = width * ln(length / (2 * pi * r)) / (2 * ln(base))``. ``low`` is ``pair(beta_fast)`` rounded
+    down, at least 0, and ``high`` is ``pair(beta_slow)`` rounded up, at most ``width - 1``. The authors' code
+    and Hugging Face do this. In the text of the paper, ``s_i`` is linear in ``r`` and not in ``i``.
+
+    Args:
+        width, base, dtype, device: as in ``rotary_frequencies``.
+        factor: how many times longer texts may be than those of the training.
+        length: of the texts in the training, in tokens.
+        beta_fast: a pair with this many turns or more stays as it is.
+        beta_slow: a pair with this many turns or fewer is interpolated in full.
+        truncate: whether ``low`` and ``high`` are rounded; GPT-OSS does not round them.
+
+    Returns:
+        ``(width / 2,)``, the fastest first. YaRN also needs ``yarn_attention_factor(factor)``.
+
+    Source: Peng et al. 2023, "YaRN: Efficient Context Window Extension of Large Language Models", version 2,
+    section 3.2; for ``s_i``, the code that its authors published.
+
+    >>> yarn_frequencies(8, 4, 1000) / rotary_frequencies(8)
+    tensor([1.0000, 0.7500, 0.5000, 0.2500])
+    """
+    _even("width", expect.whole_number("width", width))
+    expect.whole_number("length", length)
+    base, factor = _above("base", base, 1), _above("factor", factor, 0)
+    beta_fast = _above("beta_fast", beta_fast, _above("beta_slow", beta_slow, 0))
+    fast, slow = (
+        width * math.log(length / (2 * math.pi * turns)) / (2 * math.log(base))
+        for turns in (beta_fast, beta_slow)
+    )
+    if truncate:
+        fast, slow = math.floor(fast), math.ceil(slow)
+    low, high = max(fast, 0), min(slow, width - 1)
+    share = (torch.arange(width // 2, dtype=dtype, device=device) - low) / max(high - low, 0.001)
+    share = share.clamp(0, 1)
+    plain = rotary_frequencies(width, base=base, dtype=dtype, device=device)
+    return plain * (1 - share) + plain / factor * share
+
+
+def yarn_attention_factor(factor: int | float) -> float:
+    """The factor of queries and of keys in YaRN, ``0.1 * ln(factor) + 1``, and 1 for a ``factor`` below 1.
+
+    Scores are multiplied by its square, so the weights of far more keys stay sharp.
+
+    Args:
+        factor: as in ``yarn_frequencies``.
+
+    Source: Peng et al. 2023, section 3.4.
+
+    >>> round(yarn_attention_factor(4), 4)
+    1.1386
+    """
+    return 0.1 * math.log(max(_above("factor", factor, 0), 1.0)) + 1.0
+
+
+def mean_rotary_score(frequencies: Float[Tensor, " pairs"], n: int) -> Float[Tensor, " n"]:
+    """How a score depends on the distance alone: ``mean over i of cos(m * theta_i)``, ``m = 0, ..., n - 1``.
+
+    It is the dot product of a turned query and a turned key of ones, divided by their width. If the query
+    equals the key and is random (standard normal), it is the mean of that dot product over the width.
+
+    Args:
+        frequencies: ``(pairs,)``, as from ``rotary_frequencies``.
+        n: how many distances, counted from 0.
+
+    Returns:
+        ``(n,)``, 1 at distance 0.
+
+    Source: Su et al. 2021, section 3.4.3, which shows the decay by another curve, from an upper bound of the
+    score: the mean of ``|S_r|`` over ``r``, where ``S_r`` is the sum of the first ``r`` complex numbers of
+    length 1 and angle ``m * theta_i``.
+
+    >>> mean_rotary_score(rotary_frequencies(4), 3)
+    tensor([1.0000, 0.7701, 0.2918])
+    """
+    _check_frequencies(frequencies)
+    at = torch.arange(expect.whole_number("n", n), dtype=frequencies.dtype, device=frequencies.device)
+    return (at[:, None] * frequencies).cos().mean(dim=-1)
 
 
 def apply_rotary(
@@ -57,6 +191,8 @@ def apply_rotary(
     *,
     base: int | float = 10000.0,
     layout: Literal["pairs", "halves"] = "pairs",
+    frequencies: Float[Tensor, " pairs"] | None = None,
+    attention_factor: int | float = 1.0,
 ) -> Float[Tensor, "*batch n d"]:
     """Turn each pair of numbers of ``x`` in its plane, by an angle that grows with the position.
 
@@ -65,7 +201,8 @@ def apply_rotary(
     product of a turned query and a turned key depends on their positions only through the difference.
 
     Args:
-        x: queries or keys of each head, ``(..., n, d)``, with an even width ``d``; never values.
+        x: queries or keys of each head, ``(..., n, d)``, with an even width ``d`` if there are no
+            ``frequencies``; never values.
         positions: ``(n,)``, or with leading axes that broadcast to those of ``x``; ``None`` means
             0 to ``n - 1``.
         base: the larger it is, the slower the last pairs turn.
@@ -73,32 +210,47 @@ def apply_rotary(
             (as in the paper, GPT-J and Meta's LLaMA), ``"halves"`` takes ``i`` and ``i + d / 2`` (as in
             GPT-NeoX, and in Hugging Face's LLaMA, whose weights were reordered for it). Weights
             trained with one layout give different scores with the other.
+        frequencies: ``theta``, ``(pairs,)``, in place of those of ``base``. Only the first ``2 * pairs``
+            numbers of each token are turned, as if they were all; the others pass ("partial rotary").
+        attention_factor: the turned numbers are multiplied by it, see ``yarn_attention_factor``.
 
     Returns:
         The same shape as ``x``.
 
     Source: Su et al. 2021, "RoFormer: Enhanced Transformer with Rotary Position Embedding",
-    sections 3.2 and 3.4.2.
+    sections 3.2 and 3.4.2; Black et al. 2022, "GPT-NeoX-20B: An Open-Source Autoregressive Language
+    Model", "Rotary Positional Embeddings" (partial rotary).
 
     >>> apply_rotary(torch.ones(2, 5, 6)).shape
     torch.Size([2, 5, 6])
+    >>> apply_rotary(torch.ones(2, 3), frequencies=rotary_frequencies(2))
+    tensor([[ 1.0000,  1.0000,  1.0000],
+            [-0.3012,  1.3818,  1.0000]])
     """
     expect.tensor("x", x, "(..., n, d)", min_rank=2)
     expect.floating("x", x)
     expect.sequence("x", x)
     n, d = x.shape[-2:]
-    _even("x", d, f"a last axis of even width, from shape {expect.shape(x.shape)}")
-    if layout not in ("pairs", "halves"):
-        expect.fail(ValueError, "layout", "'pairs' or 'halves'", repr(layout))
+    _check_rotary(base, layout, frequencies, attention_factor)
+    if frequencies is None:
+        _even("x", d, f"a last axis of even width, from shape {expect.shape(x.shape)}")
+    elif d < 2 * len(frequencies):
+        expected = f"at least 2 numbers for each of {len(frequencies)} frequencies"
+        expect.fail(ValueError, "x", expected, f"{d}, from shape {expect.shape(x.shape)}")
     if positions is None:
         positions = torch.arange(n, device=x.device)
     _check_positions(positions, x)
     precise = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
-    angle = positions[..., None].to(precise) * _frequencies(d, base, precise, x.device)
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    a, b = x.unflatten(-1, (d // 2, 2)).unbind(-1) if layout == "pairs" else x.chunk(2, dim=-1)
+    if frequencies is None:
+        frequencies = rotary_frequencies(d, base=base, dtype=precise, device=x.device)
+    pairs = len(frequencies)
+    angle = positions[..., None].to(precise) * frequencies.to(x.device, precise)
+    cos, sin = ((attention_factor * part).to(x.dtype) for part in (angle.cos(), angle.sin()))
+    x, rest = x.tensor_split([2 * pairs], dim=-1)
+    a, b = x.unflatten(-1, (pairs, 2)).unbind(-1) if layout == "pairs" else x.chunk(2, dim=-1)
     turned = a * cos - b * sin, a * sin + b * cos
-    return torch.stack(turned, dim=-1).flatten(-2) if layout == "pairs" else torch.cat(turned, dim=-1)
+    x = torch.stack(turned, dim=-1).flatten(-2) if layout == "pairs" else torch.cat(turned, dim=-1)
+    return torch.cat([x, rest], dim=-1) if rest.shape[-1] else x
 
 
 class Rotary(nn.Module):
@@ -108,7 +260,7 @@ class Rotary(nn.Module):
     have positions 0 to ``n_k - 1``, queries the last ``n_q`` of these. There are no parameters.
 
     Args:
-        base, layout: as in ``apply_rotary``.
+        base, layout, frequencies, attention_factor: as in ``apply_rotary``.
 
     Source: Su et al. 2021, section 3.2.2.
 
@@ -117,24 +269,41 @@ class Rotary(nn.Module):
     (torch.Size([2, 3, 5, 4]), torch.Size([2, 3, 7, 4]))
     """
 
-    def __init__(self, *, base: int | float = 10000.0, layout: Literal["pairs", "halves"] = "pairs") -> None:
+    def __init__(
+        self,
+        *,
+        base: int | float = 10000.0,
+        layout: Literal["pairs", "halves"] = "pairs",
+        frequencies: Float[Tensor, " pairs"] | None = None,
+        attention_factor: int | float = 1.0,
+    ) -> None:
         super().__init__()
-        self.base, self.layout = base, layout
-        apply_rotary(torch.ones(1, 2), base=base, layout=layout)  # a wrong argument fails here
+        _check_rotary(base, layout, frequencies, attention_factor)
+        self.base, self.layout, self.attention_factor = base, layout, attention_factor
+        self.frequencies = frequencies  # no buffer: layer.half() must not round them
 
     def forward(
-        self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
-    ) -> tuple[Float[Tensor, "*#batch n_q d_k"], Float[Tensor, "*#batch n_k d_k"]]:
+        self, query: Float[Tensor, "... n_q d_k"], key: Float[Tensor, "... n_k d_k"]
+    ) -> tuple[Float[Tensor, "... n_q d_k"], Float[Tensor, "... n_k d_k"]]:
         """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to the same shapes."""
-        expect.query_and_key(query, key)
+        expect.same_width(query, key)
         n_q, n_k = query.shape[-2], key.shape[-2]
         at = torch.arange(n_k - n_q, n_k, device=query.device)
-        query = apply_rotary(query, at, base=self.base, layout=self.layout)
-        return query, apply_rotary(key, base=self.base, layout=self.layout)
+        turn = partial(
+            apply_rotary,
+            base=self.base,
+            layout=self.layout,
+            frequencies=self.frequencies,
+            attention_factor=self.attention_factor,
+        )
+        return turn(query, at), turn(key)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
-        return f"base={self.base}, layout={self.layout!r}"
+        given = self.frequencies is not None
+        speed = f"frequencies=({len(self.frequencies)},)" if given else f"base={self.base}"
+        factor = "" if self.attention_factor == 1 else f", attention_factor={self.attention_factor:.4f}"
+        return f"{speed}, layout={self.layout!r}{factor}"
 
 
 def alibi_slopes(
@@ -197,26 +366,43 @@ def alibi_bias(
     return -slopes[:, None, None] * _distance(n_query, n_key, device).abs()
 
 
-def _frequencies(
-    width: int, base: int | float, dtype: torch.dtype, device: torch.device | None = None
-) -> Float[Tensor, " pairs"]:
-    """``theta_i = base ** (-2i / width)``, the angle of pair ``i`` from one position to the next."""
-    base = float(expect.real_number("base", base))
-    if base <= 0:
-        expect.fail(ValueError, "base", "a number above 0", base)
-    return base ** (torch.arange(0, width, 2, dtype=dtype, device=device) / -width)
-
-
 def _distance(n_query: int, n_key: int, device: torch.device | str | None) -> Int[Tensor, "n_query n_key"]:
     """Key's position minus query's position, ``(n_query, n_key)``."""
     at = torch.arange(n_key - n_query, n_key, device=device)
     return torch.arange(n_key, device=device) - at[:, None]
 
 
+def _above(name: str, value: object, least: int | float) -> float:
+    """``value`` as a float if it is a number above ``least``."""
+    if expect.real_number(name, value) <= least:
+        expect.fail(ValueError, name, f"a number above {least}", value)
+    return float(value)
+
+
 def _even(name: str, width: int, expected: str = "an even number") -> None:
     """``width`` can be divided into pairs."""
     if width == 0 or width % 2:
         expect.fail(ValueError, name, expected, width, "Positions turn pairs of numbers.")
+
+
+def _check_rotary(base: object, layout: object, frequencies: object, attention_factor: object) -> None:
+    """What does not depend on the tensor that is turned."""
+    if layout not in ("pairs", "halves"):
+        expect.fail(ValueError, "layout", "'pairs' or 'halves'", repr(layout))
+    _above("attention_factor", attention_factor, 0)
+    if _above("base", base, 0) != 10000 and frequencies is not None:
+        hint = "Did you mean rotary_frequencies(width, base=...)?"
+        expect.fail(ValueError, "base", "no base beside frequencies", base, hint)
+    if frequencies is not None:
+        _check_frequencies(frequencies)
+
+
+def _check_frequencies(frequencies: object) -> None:
+    """A number for each pair."""
+    expect.tensor("frequencies", frequencies, "(pairs,)", min_rank=1, max_rank=1)
+    expect.floating("frequencies", frequencies)
+    if len(frequencies) == 0:
+        expect.fail(ValueError, "frequencies", "at least one pair", "shape (0,)")
 
 
 def _check_positions(positions: object, x: Tensor) -> None:

@@ -1,6 +1,7 @@
-"""Other ways to score a query against a key, for ``MultiHeadAttention(score=...)``.
+"""Other ways to score a query against a key, for ``MultiHeadAttention(score=...)`` and ``transform=...``.
 
-Any callable ``(query, key) -> scores`` works; those with parameters are modules.
+A score is any callable ``(query, key) -> scores``, a transform any callable ``(query, key) -> (query, key)``;
+those with parameters are modules.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -145,6 +146,89 @@ class RotaryScore(Rotary):
     ) -> Float[Tensor, "*batch n_q n_k"]:
         """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
         return scaled_dot_product_scores(*super().forward(query, key))
+
+
+class SoftcappedScore(nn.Module):
+    """Scaled dot product that stays between ``-cap`` and ``cap``; no parameters.
+
+    ``scores = cap * tanh(s / cap)`` with ``s[i, j] = query[i] · key[j] / sqrt(d_k)``. Scores that are small
+    compared with ``cap`` hardly change.
+
+    Args:
+        cap: the limit, above 0.
+
+    Source: Gemma Team 2024, "Gemma 2: Improving Open Language Models at a Practical Size", section 2.
+
+    >>> SoftcappedScore(50.0)(torch.full((1, 1, 4), 1e3), torch.ones(1, 1, 4))
+    tensor([[[50.]]])
+    """
+
+    def __init__(self, cap: int | float) -> None:
+        super().__init__()
+        self.cap = expect.real_number("cap", cap)
+        if self.cap <= 0:
+            expect.fail(ValueError, "cap", "a number above 0", cap)
+
+    def forward(
+        self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
+    ) -> Float[Tensor, "*batch n_q n_k"]:
+        """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
+        return self.cap * torch.tanh(scaled_dot_product_scores(query, key) / self.cap)
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` shows."""
+        return f"cap={self.cap}"
+
+
+class QueryKeyNorm(nn.Module):
+    """A transform that gives all queries one length, and all keys another, for each head.
+
+    ``query`` becomes ``gain * query / rms(query)`` with ``rms(x) = sqrt(mean(x ** 2) + eps)`` over the
+    ``d_k`` numbers of a head, and ``key`` changes in the same way with a gain of its own. A gain, ``(d_k,)``,
+    is learned, the same in all heads, and starts at 1: then no score is above ``sqrt(d_k)``.
+
+    Args:
+        d_k: the width of a head.
+        eps: keeps the division finite.
+
+    Source: Henry et al. 2020, "Query-Key Normalization for Transformers" (lengths of 1, and one learned
+    factor of the scores in place of ``1 / sqrt(d_k)``); ``q_norm`` and ``k_norm`` in ``transformers``,
+    ``models/qwen3/modeling_qwen3.py`` (this form).
+
+    >>> query, key = QueryKeyNorm(d_k=4)(torch.full((1, 2, 4), 9.0), torch.ones(1, 3, 4))
+    >>> query[0, 0], key.shape
+    (tensor([1., 1., 1., 1.], grad_fn=<SelectBackward0>), torch.Size([1, 3, 4]))
+    """
+
+    def __init__(self, d_k: int, *, eps: float = 1e-6) -> None:
+        super().__init__()
+        expect.whole_number("d_k", d_k)
+        self.query_norm = nn.RMSNorm(d_k, eps=eps)
+        self.key_norm = nn.RMSNorm(d_k, eps=eps)
+
+    def forward(
+        self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch kv_heads n_k d_k"]
+    ) -> tuple[Float[Tensor, "*batch heads n_q d_k"], Float[Tensor, "*batch kv_heads n_k d_k"]]:
+        """``(..., heads, n_q, d_k)`` and ``(..., kv_heads, n_k, d_k)`` to the same shapes."""
+        return self.query_norm(query), self.key_norm(key)
+
+
+class TransformSequence(nn.Sequential):
+    """Several transforms of queries and keys as one: the first is applied first.
+
+    >>> both = TransformSequence(QueryKeyNorm(4), Rotary())
+    >>> query, key = both(torch.ones(2, 3, 5, 4), torch.ones(2, 1, 5, 4))
+    >>> query.shape, key.shape
+    (torch.Size([2, 3, 5, 4]), torch.Size([2, 1, 5, 4]))
+    """
+
+    def forward(
+        self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch kv_heads n_k d_k"]
+    ) -> tuple[Float[Tensor, "*batch heads n_q d_k"], Float[Tensor, "*batch kv_heads n_k d_k"]]:
+        """``(..., heads, n_q, d_k)`` and ``(..., kv_heads, n_k, d_k)`` to the same shapes."""
+        for transform in self:
+            query, key = transform(query, key)
+        return query, key
 
 
 def _check(query: Tensor, key: Tensor, num_heads: int) -> None:

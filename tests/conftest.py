@@ -1,5 +1,6 @@
 """What every test starts from and leaves behind."""
 
+import os
 from collections import Counter
 
 import matplotlib
@@ -10,6 +11,7 @@ from hypothesis import settings
 from jaxtyping import config
 
 matplotlib.use("Agg")  # no test opens a window
+os.environ["MHA_LAB_PROGRESS"] = "0"  # right answers of tests, and of what they start, are nobody's progress
 
 # The same examples on every run: a pull request fails because of its change, and not by chance.
 # `pytest --hypothesis-profile=default tests/test_bad_input.py` looks for new ones.
@@ -20,7 +22,16 @@ settings.load_profile("same")
 def pytest_configure(config):
     """Nothing was named: run what is fast."""
     if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
-        config.option.markexpr = "not (slow or browser or grading or colab)"
+        config.option.markexpr = "not (slow or browser or grading or training or colab or hub)"
+
+
+# With `--dist loadfile`, each of them runs in one process: it must not begin when the others are done.
+LONGEST = "test_exercise_tool.py", "test_site.py", "test_jupyter.py", "test_report_page.py", "test_firefox.py"
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files first, the others in their order."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -50,6 +61,24 @@ def shapes_are_checked(request):
 def same_start():
     """The same random numbers for each test, whatever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One Chromium for all tests of a file."""
+    from bench.browser import open_chromium
+
+    with open_chromium() as chromium:
+        yield chromium
+
+
+@pytest.fixture(scope="module")
+def firefox():
+    """One Firefox for all tests of a file, where less motion is asked for."""
+    from bench.firefox import CALM, Firefox
+
+    with Firefox(CALM) as firefox:
+        yield firefox
 
 
 @pytest.fixture(autouse=True)

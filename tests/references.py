@@ -9,7 +9,12 @@ from torch import Tensor
 def looped_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """``(output, weights)`` of one sample and one head, in Python floats: ``(n_q, d)``, ``(n_k, d)``."""
+    """``(output, weights)`` in Python floats, one sample and one head after the other."""
+    if query.ndim > 2:
+        mask = mask if mask is None else mask.expand(*query.shape[:-1], key.shape[-2])
+        masks = [None] * len(query) if mask is None else mask
+        found = [looped_attention(*one, scale) for one in zip(query, key, value, masks, strict=True)]
+        return tuple(map(torch.stack, zip(*found, strict=True)))
     query, key, value = query.detach(), key.detach(), value.detach()
     n_q, n_k, d_k, d_v = len(query), len(key), query.shape[1], value.shape[1]
     scale = 1 / math.sqrt(d_k) if scale is None else scale
@@ -26,7 +31,18 @@ def looped_attention(
     return output, weights
 
 
-def mask_of_kind(kind: str, batch: int, heads: int, n_q: int, n_k: int) -> Tensor | None:
+BATCH, HEADS, N_Q, N_K, D_K, D_V = 2, 3, 5, 7, 11, 13
+
+
+def problem(dtype: torch.dtype = torch.float64, requires_grad: bool = False) -> list[Tensor]:
+    """Random query, key and value, whose axes all have different sizes."""
+    sizes = (N_Q, D_K), (N_K, D_K), (N_K, D_V)
+    return [torch.randn(BATCH, HEADS, *size, dtype=dtype, requires_grad=requires_grad) for size in sizes]
+
+
+def mask_of_kind(
+    kind: str, batch: int = BATCH, heads: int = HEADS, n_q: int = N_Q, n_k: int = N_K
+) -> Tensor | None:
     """One mask of each kind that can be broadcast to ``(batch, heads, n_q, n_k)``, by plain loops.
 
     Every query sees at least the first key.

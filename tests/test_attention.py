@@ -14,14 +14,7 @@ from mha_lab import (
     scaled_dot_product_scores,
 )
 from mha_lab.attention import fused_attention
-from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind
-
-BATCH, HEADS, N_Q, N_K, D_K, D_V = 2, 3, 5, 7, 11, 13
-
-
-def problem(dtype=torch.float64, requires_grad=False):
-    sizes = (N_Q, D_K), (N_K, D_K), (N_K, D_V)
-    return [torch.randn(BATCH, HEADS, *size, dtype=dtype, requires_grad=requires_grad) for size in sizes]
+from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind, problem
 
 
 def fused(query, key, value, mask=None):
@@ -46,6 +39,9 @@ def test_softmax_by_hand():
     hidden = masked_softmax(scores, torch.tensor([True, True, False]))
     assert_close(hidden, torch.tensor([[1 / 3, 2 / 3, 0]], dtype=torch.float64), 1e-15)
     assert hidden[0, 2] == 0
+    scores = torch.tensor([[1.0, math.inf, 1.0], [1.0, 1.0, 1e38]])  # a hidden one may be anything but NaN
+    mask = torch.tensor([[True, False, True], [True, True, False]])
+    assert masked_softmax(scores, mask).tolist() == [[0.5, 0, 0.5], [0.5, 0.5, 0]]
 
 
 @pytest.mark.parametrize("shift", [1e4, -1e4])
@@ -54,34 +50,22 @@ def test_large_scores_neither_overflow_nor_vanish(shift):
     assert_close(masked_softmax(scores + shift), masked_softmax(scores), 1e-10)
 
 
-def test_a_hidden_score_may_be_anything_but_nan():
-    scores = torch.tensor([[1.0, math.inf, 1.0], [1.0, 1.0, 1e38]])
-    mask = torch.tensor([[True, False, True], [True, True, False]])
-    assert masked_softmax(scores, mask).tolist() == [[0.5, 0, 0.5], [0.5, 0.5, 0]]
-
-
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("kind", MASKS)
 def test_attention_equals_the_loops(kind, scale):
     query, key, value = problem()
-    mask = mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
+    mask = mask_of_kind(kind)
     output, weights = scaled_dot_product_attention(query, key, value, mask, scale=scale)
-    assert output.shape == (BATCH, HEADS, N_Q, D_V)
-    assert weights.shape == (BATCH, HEADS, N_Q, N_K)
-    full = torch.ones(BATCH, HEADS, N_Q, N_K, dtype=torch.bool)
-    full = full if mask is None else full & mask
-    for b in range(BATCH):
-        for h in range(HEADS):
-            expected = looped_attention(query[b, h], key[b, h], value[b, h], full[b, h], scale)
-            assert_close(output[b, h], expected[0], 1e-12)
-            assert_close(weights[b, h], expected[1], 1e-12)
+    expected, expected_weights = looped_attention(query, key, value, mask, scale)
+    assert_close(output, expected, 1e-12)
+    assert_close(weights, expected_weights, 1e-12)
 
 
 @pytest.mark.parametrize("path", [stored, fused])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("kind", MASKS)
 def test_output_and_gradients_equal_pytorchs_function(kind, dtype, path):
-    mask = mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
+    mask = mask_of_kind(kind)
     ours = problem(dtype, requires_grad=True)
     theirs = [x.detach().clone().requires_grad_() for x in ours]
     output = path(*ours, mask)
@@ -99,9 +83,7 @@ def test_output_and_gradients_equal_pytorchs_function(kind, dtype, path):
 def test_any_number_of_leading_axes(leading, path):
     query, key, value = (torch.randn(*leading, n, 4).double() for n in (3, 5, 5))
     mask = torch.rand(3, 5) > 0.3
-    flat = [x.reshape(-1, *x.shape[-2:]) for x in (query, key, value)]
-    expected = torch.stack([looped_attention(*sample, mask)[0] for sample in zip(*flat, strict=True)])
-    assert_close(path(query, key, value, mask), expected.reshape(*leading, 3, 4), 1e-12)
+    assert_close(path(query, key, value, mask), looped_attention(query, key, value, mask)[0], 1e-12)
 
 
 @pytest.mark.parametrize("gradient", [True, False])
@@ -127,33 +109,29 @@ EMPTY = {  # rows 1 and 3 of five see nothing
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("path", [stored, fused])
 @pytest.mark.parametrize("mask", list(EMPTY.values()), ids=list(EMPTY))
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
 def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(mask, path, dtype):
+    """A search for NaN finds none on the way, either."""
     tensors = problem(dtype, requires_grad=True)
-    output = path(*tensors, mask)
-    empty = ~mask.expand(BATCH, HEADS, N_Q, N_K).any(dim=-1)
-    assert (scaled_dot_product_attention(*tensors, mask)[1][empty] == 0).all()
+    with torch.autograd.detect_anomaly():
+        output = path(*tensors, mask)
+        output.sum().backward()
+    weights = scaled_dot_product_attention(*tensors, mask)[1]
+    empty = ~mask.expand_as(weights).any(dim=-1)
+    assert (weights[empty] == 0).all()
     assert (output[empty] == 0).all()
     if not empty.all():
         assert (output[~empty] != 0).any(dim=-1).all()
-    output.sum().backward()
     for tensor in tensors:
         assert tensor.grad.isfinite().all()
     assert (tensors[0].grad[empty] == 0).all()
 
 
-@pytest.mark.parametrize("path", [stored, fused])
-@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
-def test_a_search_for_nan_finds_none_on_the_way(path):
-    tensors = problem(requires_grad=True)
-    with torch.autograd.detect_anomaly():
-        path(*tensors, EMPTY["one for all"]).sum().backward()
-
-
 def test_zeros_do_not_depend_on_what_the_kernel_makes_of_an_empty_row(monkeypatch):
     """Kernels differ there; this one gives NaN, as the plain formula does."""
 
-    def kernel(query, key, value, attn_mask=None, dropout_p=0.0):
-        scores = query @ key.mT / math.sqrt(query.shape[-1])
+    def kernel(query, key, value, attn_mask=None, dropout_p=0.0, scale=None, enable_gqa=False):
+        scores = query @ key.mT * scale
         return scores.masked_fill(~attn_mask, -math.inf).softmax(dim=-1) @ value
 
     tensors = problem(requires_grad=True)
@@ -171,7 +149,7 @@ def test_zeros_do_not_depend_on_what_the_kernel_makes_of_an_empty_row(monkeypatc
 @pytest.mark.parametrize("mask", [None, *EMPTY.values()], ids=["none", *EMPTY])
 def test_nothing_that_came_in_is_changed(mask, grad):
     tensors = problem(requires_grad=grad)
-    scores = torch.randn(BATCH, HEADS, N_Q, N_K)
+    scores = torch.randn(2, 3, 5, 7)
     given = [*tensors, scores, *([] if mask is None else [mask])]
     before = [x.clone() for x in given]
     scaled_dot_product_attention(*tensors, mask)
@@ -182,14 +160,14 @@ def test_nothing_that_came_in_is_changed(mask, grad):
         assert torch.equal(now, then)
 
 
-@pytest.mark.parametrize("block", [1, N_Q * N_K, 4 * N_Q * N_K, 2**20])
+@pytest.mark.parametrize("block", [1, 5 * 7, 4 * 5 * 7, 2**20])
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("kind", [*MASKS, *EMPTY])
 def test_the_path_without_gradients_gives_the_same_numbers(kind, scale, block, monkeypatch):
     """It works in place and block by block; six heads are six, six, two and one blocks here."""
     monkeypatch.setattr(_inplace, "BLOCK", block)
     tensors = problem(requires_grad=True)
-    mask = EMPTY[kind] if kind in EMPTY else mask_of_kind(kind, BATCH, HEADS, N_Q, N_K)
+    mask = EMPTY[kind] if kind in EMPTY else mask_of_kind(kind)
     with_grad = scaled_dot_product_attention(*tensors, mask, scale=scale)
     for context in (torch.no_grad(), torch.inference_mode()):
         with context:
@@ -210,7 +188,8 @@ def test_a_gradient_may_be_asked_of_one_input_only(wanted):
 
 
 def test_dropout_draws_what_pytorch_draws():
-    weights, value = torch.softmax(torch.randn(3, 5, 7), dim=-1), torch.randn(7, 11)
+    """Without a gradient, too, where nothing else needs the weights before it."""
+    weights, value = torch.softmax(torch.randn(5, 7), dim=-1), torch.randn(7, 11)
     torch.manual_seed(3)
     expected = F.dropout(weights, 0.4)
     torch.manual_seed(3)
@@ -219,12 +198,8 @@ def test_dropout_draws_what_pytorch_draws():
     )
     assert_close(dropped, expected, 1e-6)
     assert_close(output, expected @ value, 1e-5)
-
-
-def test_no_dropout_draws_no_random_number():
-    tensors = problem()
-    state = torch.get_rng_state()
-    scaled_dot_product_attention(*tensors)
+    tensors, state = problem(), torch.get_rng_state()
+    stored(*tensors)
     assert torch.equal(torch.get_rng_state(), state)
 
 

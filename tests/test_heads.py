@@ -7,13 +7,6 @@ from einops import rearrange
 from mha_lab import merge_heads, split_heads
 
 
-def test_by_hand():
-    x = torch.arange(12).view(1, 2, 6)
-    split = [[[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]]
-    assert split_heads(x, 3).tolist() == split
-    assert torch.equal(merge_heads(torch.tensor(split)), x)
-
-
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
 @pytest.mark.parametrize("heads", [1, 5, 7, 35])
 def test_every_element_goes_where_the_formula_says(leading, heads):

@@ -1,7 +1,6 @@
-"""The layer against other people's: PyTorch's, Keras' and (in ``test_pretrained``) BERT's and GPT-2's.
+"""The layer against Keras', with the same weights, inputs and masks; ``test_multihead`` has PyTorch's layer.
 
-Each peer gets the same weights, the same inputs and the same mask over random shapes; the largest
-difference of each is printed when the tests are done.
+The largest difference is printed when the tests are done.
 """
 
 import os
@@ -9,28 +8,16 @@ import os
 import pytest
 import torch
 
-from mha_lab import MultiHeadAttention, mask_to_blocked
+from mha_lab import MultiHeadAttention
 from tests.references import mask_of_kind
 
-pytestmark = pytest.mark.slow  # Keras and transformers take long to load
+pytestmark = pytest.mark.slow  # Keras takes long to load
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 KINDS = ["none", "keys", "causal", "padding", "both", "each sample and head"]
 # batch, heads, d_k, n_q, n_k: primes that differ, so that no axis can stand for another
 SHAPES = [(2, 3, 5, 7, 7), (3, 2, 7, 5, 11), (5, 7, 2, 3, 3), (2, 5, 3, 11, 13)]
-
-
-@pytest.fixture
-def difference(request):
-    """Take the largest difference of a test, and say it in the end."""
-
-    def take(name, pairs, most):
-        largest = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
-        request.node.user_properties.append((f"largest difference from {name}", largest))
-        assert largest < most
-
-    return take
 
 
 def inputs(seed, batch, heads, d_k, n_q, n_k):
@@ -48,23 +35,7 @@ def inputs(seed, batch, heads, d_k, n_q, n_k):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(3))
-def test_pytorchs_layer(shape, kind, seed, difference):
-    layer, query, context = inputs(seed, *shape)
-    batch, heads, _, n_q, n_k = shape
-    mask = mask_of_kind(kind, batch, heads, n_q, n_k)
-    blocked = None
-    if mask is not None:
-        blocked = mask_to_blocked(mask).expand(batch, heads, n_q, n_k).reshape(batch * heads, n_q, n_k)
-    theirs = layer.to_torch()(query, context, context, attn_mask=blocked, average_attn_weights=False)
-    difference(
-        "torch.nn.MultiheadAttention", zip(layer(query, context, mask=mask), theirs, strict=True), 1e-12
-    )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", range(3))
-def test_keras_layer(shape, kind, seed, difference):
+def test_keras_layer(shape, kind, seed, request):
     keras = pytest.importorskip("keras")
     layer, query, context = inputs(seed, *shape)
     batch, heads, d_k, n_q, n_k = shape
@@ -79,6 +50,7 @@ def test_keras_layer(shape, kind, seed, difference):
     carried += [layer.out_proj.weight.T.reshape(heads, d_k, width), layer.out_proj.bias]
     theirs.set_weights([x.detach().numpy() for x in carried])
     found = theirs(query, context, attention_mask=whole, return_attention_scores=True)
-    difference(
-        "keras.layers.MultiHeadAttention", zip(layer(query, context, mask=mask), found, strict=True), 1e-12
-    )
+    pairs = zip(layer(query, context, mask=mask), found, strict=True)
+    largest = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
+    request.node.user_properties.append(("largest difference from keras.layers.MultiHeadAttention", largest))
+    assert largest < 1e-12

@@ -1,6 +1,7 @@
 """Positions against loops, and against the code of published models."""
 
 import math
+import random
 from importlib import import_module
 
 import pytest
@@ -8,7 +9,17 @@ import torch
 from torch.nn.attention.flex_attention import flex_attention
 
 from mha_lab import MultiHeadAttention, RelativePositionBias, causal_mask, scaled_dot_product_scores
-from mha_lab.positions import alibi_bias, alibi_slopes, apply_rotary, sinusoidal_positions
+from mha_lab.positions import (
+    Rotary,
+    alibi_bias,
+    alibi_slopes,
+    apply_rotary,
+    mean_rotary_score,
+    rotary_frequencies,
+    sinusoidal_positions,
+    yarn_attention_factor,
+    yarn_frequencies,
+)
 from mha_lab.scores import AlibiScore, RotaryScore
 from tests.references import assert_close, looped_attention
 
@@ -95,6 +106,71 @@ def test_rotary_in_half_precision_knows_far_positions(dtype):
     turned = apply_rotary(x.to(dtype), at)
     assert turned.dtype == dtype
     assert_close(turned.float(), apply_rotary(x, at), 0.05)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_partial_rotary_turns_the_first_numbers_and_no_others(layout):
+    """Of an odd width, as if the first 14 numbers were all; frequencies in any order."""
+    x, at, theta = (
+        torch.randn(BATCH, HEADS, N, 23).double(),
+        [5, 0, 31, 2, 2, 1000, -3],
+        torch.rand(7).double(),
+    )
+    turned = apply_rotary(x, torch.tensor(at), layout=layout, frequencies=theta, attention_factor=1.7)
+    assert torch.equal(turned[..., 14:], x[..., 14:])
+    for i in range(7):
+        one = x[..., list(place(layout, i, 14))]  # each pair by itself, at position m * theta_i
+        expected = 1.7 * apply_rotary(one, torch.tensor(at) * theta[i])
+        assert_close(turned[..., list(place(layout, i, 14))], expected, 1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_interpolation_is_a_position_between_two_tokens(layout):
+    """Chen et al., formula 4. NTK-aware interpolation slows the last pair as much, the first not at all."""
+    x, given = torch.randn(BATCH, HEADS, N, D).double(), {"dtype": torch.float64, "base": 500}
+    slow = rotary_frequencies(D, factor=4, **given)
+    between = apply_rotary(x, torch.arange(N) / 4, base=500, layout=layout)
+    assert_close(apply_rotary(x, layout=layout, frequencies=slow), between, 1e-12)
+    ntk = rotary_frequencies(D, base=500 * 4 ** (D / (D - 2)), dtype=torch.float64)
+    assert_close(ntk[[0, -1]], torch.stack([4 * slow[0], slow[-1]]), 1e-12)
+
+
+def test_yarn_keeps_fast_pairs_and_interpolates_slow_ones():
+    """Fast: 32 turns and more in the trained length; slow: one turn and less."""
+    plain, yarn = rotary_frequencies(128), yarn_frequencies(128, 8, 2048)
+    turns = 2048 * plain / (2 * math.pi)
+    fast, slow = turns >= 32, turns <= 1
+    assert fast.sum() > 10
+    assert slow.sum() > 10
+    assert torch.equal(yarn[fast], plain[fast])
+    assert torch.equal(yarn[slow], plain[slow] / 8)
+    assert (yarn.diff() < 0).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_mean_score_of_ones_and_of_equal_random_vectors(layout):
+    frequencies = yarn_frequencies(D, 4, 100, dtype=torch.float64)
+    score = mean_rotary_score(frequencies, 13)
+    query = torch.cat([torch.ones(1, 1, D), torch.randn(20_000, 1, D)]).double()
+    turned = apply_rotary(query.expand(-1, 13, D), layout=layout, frequencies=frequencies)
+    found = (turned * query).mean(dim=-1)
+    assert_close(found[0], score, 1e-12)
+    assert_close(found[1:].mean(dim=0), score, 0.01)
+
+
+def test_the_module_hands_on_its_choices_and_does_not_round_them():
+    """The last queries at the last keys' positions; ``half`` and ``double`` leave the frequencies alone."""
+    theta = rotary_frequencies(6, base=500)
+    how = {"layout": "halves", "frequencies": theta, "attention_factor": 1.3}
+    layer = MultiHeadAttention(D, 2, transform=Rotary(**how)).half()
+    assert layer.transform.frequencies is theta
+    assert set(layer.state_dict()) == set(MultiHeadAttention(D, 2).state_dict())
+    query, key = torch.randn(BATCH, HEADS, 3, 11), torch.randn(BATCH, HEADS, N, 11)
+    turned_query, turned_key = layer.transform(query, key)
+    assert torch.equal(turned_query, apply_rotary(query, torch.tensor([4, 5, 6]), **how))
+    assert torch.equal(turned_key, apply_rotary(key, **how))
+    assert_close(RotaryScore(**how)(query, key), turned_query @ turned_key.mT / math.sqrt(11), 1e-6)
+    assert "frequencies=(3,), layout='halves', attention_factor=1.3000" in repr(layer)
 
 
 def test_no_input_is_changed():
@@ -210,6 +286,65 @@ def test_rotary_in_halves_equals_llamas():
     their_query, their_key = llama.apply_rotary_pos_emb(query, key, cos, sin)
     scores = RotaryScore(base=500.0, layout="halves")(query, key)
     assert_close(scores, their_query @ their_key.mT / math.sqrt(D), 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+@pytest.mark.parametrize("seed", range(20))
+def test_frequencies_and_turned_vectors_equal_llamas(kind, seed):
+    """A random width, base, factor and trained length each time."""
+    dice, llama = random.Random(seed), code_of("llama")
+    width, base, factor = 2 * dice.randint(1, 64), 10 ** dice.uniform(1.5, 6), dice.randint(2, 40)
+    length, n = int(10 ** dice.uniform(1.5, 4)), dice.randint(2, 40)
+    rule = {"rope_type": kind, "rope_theta": base, "factor": factor, "beta_fast": 40, "beta_slow": 2}
+    config = llama.LlamaConfig(
+        head_dim=width,
+        max_position_embeddings=factor * length,
+        rope_parameters=rule | {"original_max_position_embeddings": length},
+    )
+    theirs, their_factor = llama.ROPE_INIT_FUNCTIONS[kind](config)
+    ours, our_factor = rotary_frequencies(width, base=base, factor=factor), 1.0
+    if kind == "yarn":
+        ours = yarn_frequencies(width, factor, length, base=base, beta_fast=40, beta_slow=2)
+        our_factor = yarn_attention_factor(factor)
+    assert our_factor == pytest.approx(their_factor, abs=1e-12)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)  # the slowest are far below 1e-6
+    query, key = torch.randn(2, BATCH, HEADS, n, width)
+    cos, sin = llama.LlamaRotaryEmbedding(config)(query, torch.arange(n)[None])
+    expected = llama.apply_rotary_pos_emb(query, key, cos, sin)
+    how = {"layout": "halves", "frequencies": theirs, "attention_factor": our_factor}
+    for turned, other in zip(Rotary(**how)(query, key), expected, strict=True):
+        assert_close(turned, other, 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["default", "yarn"])
+def test_a_layer_with_partial_rotary_equals_phis(kind):
+    """Phi turns the first half of each head; only that half gets YaRN's attention factor."""
+    phi = code_of("phi")
+    rule = {"rope_type": kind, "rope_theta": 500.0, "partial_rotary_factor": 0.5, "factor": 4}
+    rule |= {"original_max_position_embeddings": 40, "beta_fast": 6}
+    config = phi.PhiConfig(
+        hidden_size=HEADS * 28,
+        num_attention_heads=HEADS,
+        max_position_embeddings=160,
+        rope_parameters=rule,
+        attn_implementation="eager",
+    )
+    theta, factor = rotary_frequencies(14, base=500), 1.0
+    if kind == "yarn":
+        theta, factor = yarn_frequencies(14, 4, 40, base=500, beta_fast=6), yarn_attention_factor(4)
+    transform = Rotary(layout="halves", frequencies=theta, attention_factor=factor)
+    ours, theirs = (
+        MultiHeadAttention(HEADS * 28, HEADS, transform=transform),
+        phi.PhiAttention(config, 0).eval(),
+    )
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        other = getattr(theirs, name.replace("out_proj", "dense"))
+        torch.nn.init.normal_(other.bias)
+        getattr(ours, name).load_state_dict(other.state_dict())
+    x = torch.randn(BATCH, N, HEADS * 28)
+    turn = phi.PhiRotaryEmbedding(config)(x, torch.arange(N)[None])
+    for found, expected in zip(ours(x), theirs(x, turn, None), strict=True):
+        assert_close(found, expected, 1e-6)
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 3, 5, 7, 8, 11, 13, 16, 29, 64])

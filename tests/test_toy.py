@@ -37,15 +37,10 @@ def test_the_verb_looks_at_the_dog_in_head_0_and_at_the_cat_in_head_1():
     assert output[2, [3, 0]].tolist() == pytest.approx([heads[0, 2, 1].item(), heads[1, 2, 1].item()])
 
 
-def test_one_query_focuses_and_one_averages():
-    keys, values = toy.keys(torch.float64), toy.values(torch.float64)
-    queries = torch.tensor([[0.0, 10.0, 0.0], [0.0, 0.0, 10.0]], dtype=torch.float64)
-    output, _ = scaled_dot_product_attention(queries, keys, values)
-    torch.testing.assert_close(output, torch.tensor([[10, 0, 0], [550, 5.5, 0]], dtype=torch.float64))
-
-
-def test_the_scale_of_another_layer_gives_the_published_figures():
+def test_one_query_focuses_and_one_averages_and_another_scale_gives_the_published_figures():
     queries = torch.tensor([[0.0, 10.0, 0.0], [0.0, 0.0, 10.0]])
+    output, _ = scaled_dot_product_attention(queries, toy.keys(), toy.values())
+    torch.testing.assert_close(output, torch.tensor([[10, 0, 0], [550, 5.5, 0]]))
     output, weights = scaled_dot_product_attention(queries, toy.keys(), toy.values(), scale=1 / 8)
     assert f"{weights[0, 0].item():.4e}" == "3.7266e-06"
     assert f"{output[1, 0].item():.4f}" == "549.9979"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
+from torch.func import functional_call, grad, jacrev, vmap
 
 import mha_lab
 from mha_lab import (
@@ -13,10 +13,7 @@ from mha_lab import (
     MultiHeadAttention,
     RelativePositionBias,
     SingleHeadAttention,
-    masked_softmax,
-    merge_heads,
     scaled_dot_product_attention,
-    split_heads,
 )
 from tests.references import assert_close
 
@@ -77,28 +74,6 @@ def test_vmap_over_samples_is_a_batch(need_weights):
         return layer(sample, mask=mask, need_weights=need_weights)[0]
 
     assert_close(vmap(one)(x, masks), layer(x, mask=masks[:, None])[0], 1e-6)
-
-
-def test_vmap_over_functions():
-    query, key, value = (torch.randn(7, 2, 5, 3) for _ in range(3))
-    masks = torch.rand(7, 5, 5) > 0.4
-    expected = scaled_dot_product_attention(query, key, value, masks[:, None])
-    found = vmap(scaled_dot_product_attention)(query, key, value, masks)
-    for one, other in zip(found, expected, strict=True):
-        assert_close(one, other, 1e-6)
-    found = vmap(masked_softmax)(query, masks[..., :3])
-    assert_close(found, masked_softmax(query, masks[:, None, :, :3]), 1e-6)
-    x = torch.randn(7, 5, 6)
-    assert torch.equal(vmap(lambda t: merge_heads(split_heads(t, 2)))(x), x)
-
-
-def test_vmap_over_weights_is_an_ensemble():
-    layers = [MultiHeadAttention(6, 2) for _ in range(3)]
-    stacked, _ = stack_module_state(layers)
-    x = torch.randn(2, 5, 6)
-    ensemble = vmap(lambda parameters: functional_call(layers[0], parameters, (x,), {"mask": MASK})[0])
-    for output, layer in zip(ensemble(stacked), layers, strict=True):
-        assert_close(output, layer(x, mask=MASK)[0], 1e-6)
 
 
 def test_gradients_of_each_sample_under_vmap():
