@@ -1,1 +1,1 @@
-"""The code that chapters 06 to 10 build and later chapters use: a module for each subject."""
+"""The code that chapters build and later chapters use: a module for each subject."""

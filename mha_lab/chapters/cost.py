@@ -1,4 +1,4 @@
-"""The cost of attention: counts of the layer's operations and bytes, and of the bytes that PyTorch moves.
+"""The cost of attention: counts of operations and bytes, and measurements of time and memory.
 
 Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
 wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
@@ -7,10 +7,16 @@ says more only if it can raise for another reason.
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 4, table 1 (``n² · d`` for each layer).
 """
 
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import linear_regression, median
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mha_lab import _expect as expect
@@ -152,3 +158,113 @@ class Traffic(TorchDispatchMode):
         if operation._schema.is_mutable or not is_view:
             self.bytes += sum(value.numel() * value.element_size() for value in (*read, *written))
         return result
+
+
+def measure_time(
+    runs: Mapping[str, Callable[[], object]], *, rounds: int = 5, finish: Callable[[], object] | None = None
+) -> dict[str, float]:
+    """The median time of each run, in seconds.
+
+    The runs take turns, so that a slow second hits all of them. One round before the others is not counted:
+    a first call pays for what later calls find ready.
+
+    Args:
+        runs: functions without arguments, by their names.
+        rounds: how often each is timed.
+        finish: called after each run, before the clock is read; on a GPU, ``torch.cuda.synchronize``.
+
+    Returns:
+        Seconds by the names in ``runs``.
+
+    >>> list(measure_time({"sum": lambda: sum(range(99))}))
+    ['sum']
+    """
+    expect.whole_number("rounds", rounds)
+    for name, run in runs.items():
+        _callable(f"runs[{name!r}]", run)
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if finish is not None:
+                finish()
+            if turn > 0:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: median(found) for name, found in seconds.items()}
+
+
+def measure_memory(run: Callable[[], object]) -> int:
+    """The most bytes that PyTorch held at once for a run on the CPU, on top of what it held before.
+
+    PyTorch's profiler lists each piece of memory that is taken (a positive number of bytes) and given back
+    (a negative one). The peak is the highest point of the running sum.
+
+    Args:
+        run: a function without arguments.
+
+    Returns:
+        Bytes, the same in every call. 0 if the run took no memory.
+
+    >>> measure_memory(lambda: torch.zeros(1000, 1000))
+    4000000
+    """
+    _callable("run", run)
+    # acc_events: without it, some versions of PyTorch print a warning
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
+        run()
+    events = profiler.profiler.kineto_results.events()
+    changes = [event.nbytes() for event in events if event.name() == "[memory]"]
+    return max(itertools.accumulate(changes), default=0)
+
+
+def kept_for_backward(run: Callable[[], object]) -> int:
+    """The bytes that autograd keeps for the backward pass of a run; a tensor kept twice counts once.
+
+    Args:
+        run: a function without arguments, whose tensors require gradients.
+
+    Returns:
+        Bytes, of whole storages: a view counts as the tensor that it shows.
+
+    >>> x = torch.ones(5, requires_grad=True)
+    >>> kept_for_backward(lambda: x.exp())  # it keeps its result
+    20
+    """
+    _callable("run", run)
+    kept: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        run()
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
+    return sum(storages.values())
+
+
+def growth_exponent(x: Sequence[int | float], y: Sequence[int | float]) -> float:
+    """The ``a`` for which ``y = c · x^a`` fits best: the slope of a line through the logarithms.
+
+    Args:
+        x: positive numbers, at least two different ones.
+        y: as many positive numbers.
+
+    Returns:
+        The exponent, by least squares.
+
+    >>> round(growth_exponent([1, 2, 4], [5, 20, 80]), 6)
+    2.0
+    """
+    for name, values in (("x", x), ("y", y)):
+        if min(values, default=0) <= 0:
+            expect.fail(ValueError, name, "positive numbers", list(values))
+    if len(x) != len(y) or len(set(x)) < 2:
+        expect.fail(ValueError, "x", f"{len(y)} numbers, at least two of them different", list(x))
+    return linear_regression([math.log(a) for a in x], [math.log(b) for b in y]).slope
+
+
+def _callable(name: str, value: object) -> None:
+    if not callable(value):
+        expect.fail(TypeError, name, "a function without arguments", repr(value))

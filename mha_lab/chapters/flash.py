@@ -72,6 +72,52 @@ def flash_attention(
     return output.to(query.dtype)
 
 
+def merge_sums(
+    m_a: Float[Tensor, "*#batch n_q 1"],
+    l_a: Float[Tensor, "*#batch n_q 1"],
+    o_a: Float[Tensor, "*#batch n_q d_v"],
+    m_b: Float[Tensor, "*#batch n_q 1"],
+    l_b: Float[Tensor, "*#batch n_q 1"],
+    o_b: Float[Tensor, "*#batch n_q d_v"],
+) -> tuple[Float[Tensor, "*batch n_q 1"], Float[Tensor, "*batch n_q 1"], Float[Tensor, "*batch n_q d_v"]]:
+    """What two disjoint sets of keys, a and b, give together.
+
+    For each query and a set of keys, ``m`` is the highest score, ``l`` the sum of ``exp(score - m)`` and
+    ``o`` the sum of ``exp(score - m) * value``. A query that sees none of the keys has ``m = -inf`` and
+    zeros in ``l`` and ``o``.
+
+    Args:
+        m_a: ``(..., n_q, 1)``, and ``m_b`` too.
+        l_a: ``(..., n_q, 1)``, and ``l_b`` too.
+        o_a: ``(..., n_q, d_v)``, and ``o_b`` too.
+        m_b: as ``m_a``, of the other keys.
+        l_b: as ``l_a``, of the other keys.
+        o_b: as ``o_a``, of the other keys.
+
+    Returns:
+        ``(m, l, o)`` of all keys; ``o / l`` is the output.
+
+    Source: Rabe and Staats 2021, section 3; Dao 2023, section 3.1.
+
+    >>> a, b = torch.tensor([[0.0]]), torch.tensor([[-torch.inf]])
+    >>> merge_sums(a, a + 1, a + 5, b, a, a)
+    (tensor([[0.]]), tensor([[1.]]), tensor([[5.]]))
+    """
+    tensors = {"m_a": m_a, "l_a": l_a, "o_a": o_a, "m_b": m_b, "l_b": l_b, "o_b": o_b}
+    for name, given in tensors.items():
+        size = "d_v" if name[0] == "o" else "1"
+        expect.floating(name, expect.tensor(name, given, f"(..., n_q, {size})", min_rank=2))
+        if size == "1":
+            expect.width(name, given, "1", 1)
+    expect.same_kind(**tensors)
+    expect.width("o_b", o_b, "d_v", o_a.shape[-1])
+    highest = torch.maximum(m_a, m_b)
+    # A query that has seen nothing has no maximum; -inf - (-inf) would be NaN.
+    shift = highest.masked_fill(highest == -math.inf, 0.0)
+    from_a, from_b = torch.exp(m_a - shift), torch.exp(m_b - shift)
+    return highest, from_a * l_a + from_b * l_b, from_a * o_a + from_b * o_b
+
+
 class _OnePass(torch.autograd.Function):
     """The pass, and its gradients. It also returns ``m + log(l)`` of each query, ``(..., n_q, 1)``."""
 

@@ -1,6 +1,6 @@
 """A small language model on ``MultiHeadAttention``: a decoder that predicts the next token.
 
-Pre-norm blocks, learned positions, one matrix for embedding and readout. The other functions
+Pre-norm blocks, any attention layer and positions, one matrix for embedding and readout. The other functions
 generate text with a cache of keys and values, score heads by how much they look at the previous token,
 and remove single heads.
 
@@ -13,18 +13,37 @@ decoder with the normalisation before each part).
 """
 
 import copy
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from mha_lab import _expect as expect
-from mha_lab.heads import merge_heads
 from mha_lab.masks import causal_mask
 from mha_lab.multihead import MultiHeadAttention
 from mha_lab.positions import sinusoidal_positions
 
-Cache = tuple[Tensor, Tensor]  # the keys and values of one layer, (batch, num_heads, n, d_k) and d_v
+
+class Cache(NamedTuple):
+    """What one layer keeps of a text: keys before any ``transform``, values, and how many tokens it has read.
+
+    ``key`` is ``(batch, num_kv_heads, n, d_k)`` and ``value`` ``(batch, num_kv_heads, n, d_v)``. ``n`` is
+    ``length``, or ``min(length, window)`` in a layer with a window: there the oldest token leaves when a new
+    one comes ("rolling").
+
+    ``layer()`` is the layer that made it, and ``window`` is the window that this layer had. The reference is
+    weak: a cache does not keep its layer alive, and a copy of the cache belongs to the same layer.
+    """
+
+    key: Tensor
+    value: Tensor
+    length: int
+    layer: weakref.ref[MultiHeadAttention]
+    window: int | None
 
 
 def attend_with_cache(
@@ -37,22 +56,22 @@ def attend_with_cache(
     an earlier output, so the result equals the last ``n_new`` rows of attention to the whole text.
 
     Args:
-        layer: self-attention, with any ``score`` or ``transform``. The last query is at the last key's
-            position.
+        layer: self-attention with any options. The last query is at the last key's position.
         x: ``(batch, n_new, d_model)``, the new tokens.
-        cache: the cache that an earlier call returned; ``None`` means that there are no earlier tokens.
+        cache: the cache that an earlier call with this layer returned; ``None`` means that there are no
+            earlier tokens.
 
     Returns:
-        ``(output, cache)``: ``(batch, n_new, d_model)``, and keys and values of all tokens so far,
-        ``(batch, num_heads, n, d_k)`` and ``(batch, num_heads, n, d_v)``, keys before any ``transform``. The
-        cache that was passed in does not change.
+        ``(output, cache)``: ``(batch, n_new, d_model)``, and keys and values of all tokens so far, or of the
+        last ``window``. The cache that was passed in does not change.
 
     Raises:
-        TypeError: ``x`` is not a floating-point tensor.
-        ValueError: ``x`` has a wrong rank or width, or the cache is of another batch or layer.
+        TypeError: ``layer``, ``x`` or ``cache`` has a wrong type, or not all have one dtype.
+        ValueError: ``x`` has a wrong rank or width, or the cache is of another batch, layer or window.
 
     Source: Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4
-    (attention one token at a time, with keys and values kept).
+    (attention one token at a time, with keys and values kept); Jiang et al. 2023, "Mistral 7B", section 2
+    (the rolling cache).
 
     >>> layer = MultiHeadAttention(d_model=6, num_heads=3)
     >>> output, cache = attend_with_cache(layer, torch.ones(2, 5, 6))
@@ -60,22 +79,60 @@ def attend_with_cache(
     >>> output.shape, cache[0].shape
     (torch.Size([2, 1, 6]), torch.Size([2, 3, 6, 2]))
     """
+    if not isinstance(layer, MultiHeadAttention):
+        expect.fail(TypeError, "layer", "a MultiHeadAttention", type(layer).__name__)
     expect.tensor("x", x, "(batch, n_new, d_model)", min_rank=3, max_rank=3)
     expect.floating("x", x)
     expect.sequence("x", x)
     expect.width("x", x, "d_model", layer.d_model)
-    query, key, value = layer.project(x, x, x)
+    expect.same_kind(**{"q_proj.weight": layer.q_proj.weight, "x": x})
     if cache is not None:
-        n = cache[0].shape[-2]
-        wanted = [(len(x), layer.num_heads, n, width) for width in (layer.d_k, layer.d_v)]
-        if [tuple(kept.shape) for kept in cache] != wanted:
-            hint = "Does the cache belong to this layer and this batch?"
-            got = f"{expect.shape(cache[0].shape)} and {expect.shape(cache[1].shape)}"
-            expect.fail(ValueError, "cache", f"keys and values of shapes {wanted}", got, hint)
-        key, value = torch.cat([cache[0], key], dim=-2), torch.cat([cache[1], value], dim=-2)
-    mask = causal_mask(query.shape[-2], key.shape[-2]).to(x.device)
-    heads, _ = layer.attend(query, key, value, mask)
-    return layer.out_proj(merge_heads(heads)), (key, value)
+        _expect_made_by(layer, "cache", cache)
+        n = cache.length if layer.window is None else min(cache.length, layer.window)
+        expect_kept(layer, x, cache.key, cache.value, n)
+    query, key, value = layer.project(x, x, x)
+    length = x.shape[1]
+    if cache is not None:
+        key, value = torch.cat([cache.key, key], dim=-2), torch.cat([cache.value, value], dim=-2)
+        length += cache.length
+    mask = None  # a single new token may see everything
+    if x.shape[1] > 1:
+        mask = causal_mask(x.shape[1], key.shape[-2], device=x.device)
+    heads, _ = layer.attend(query, key, value, mask, need_weights=False)
+    if layer.window is not None:
+        key, value = key[..., -layer.window :, :], value[..., -layer.window :, :]
+    return layer.mix(heads, x), Cache(key, value, length, weakref.ref(layer), layer.window)
+
+
+def expect_kept(layer: MultiHeadAttention, x: Tensor, key: Tensor, value: Tensor, n: int) -> None:
+    """``key`` and ``value`` are ``n`` tokens that ``layer`` kept, for the batch of ``x`` and of its dtype."""
+    wanted = [(len(x), layer.num_kv_heads, n, width) for width in (layer.d_k, layer.d_v)]
+    if [tuple(key.shape), tuple(value.shape)] != wanted:
+        got = f"{expect.shape(key.shape)} and {expect.shape(value.shape)}"
+        hint = "Does the cache belong to this batch?"
+        expect.fail(ValueError, "cache", f"shapes {wanted[0]} and {wanted[1]}", got, hint)
+    expect.same_kind(**{"x": x, "cache.key": key, "cache.value": value})
+
+
+def _expect_made_by(
+    layer: MultiHeadAttention, name: str, cache: Cache, layers: Sequence[MultiHeadAttention] = ()
+) -> None:
+    """``layer`` made ``cache``, and has the same window; ``layers`` can be named by their numbers."""
+    if not isinstance(cache, Cache):
+        expect.fail(TypeError, name, "the Cache that an earlier call returned", type(cache).__name__)
+    made_by = cache.layer()
+    if made_by is layer and cache.window == layer.window:
+        return
+    names = {id(layer): "this layer"} | {id(one): f"layer {i}" for i, one in enumerate(layers)}
+    if made_by is layer:
+        hint = "Was the layer's window changed?"
+    elif id(made_by) in names:
+        hint = "Are the caches in the order of the layers?"
+    else:
+        hint = "Was it made by another model, or by a copy of this one?"
+    wanted = f"a cache of {names[id(layer)]}, with window = {layer.window}"
+    got = f"one of {names.get(id(made_by), 'another layer')}, with window = {cache.window}"
+    expect.fail(ValueError, name, wanted, got, hint)
 
 
 class Block(nn.Module):
@@ -85,23 +142,27 @@ class Block(nn.Module):
     inside the branches ("pre-norm"), so ``x`` itself stays a plain sum.
 
     Args:
-        d_model: the width of a token.
-        num_heads: how many heads; it must divide ``d_model``.
+        attention: the layer of attention.
+        network: ``False`` leaves out the second part, ``network`` and ``norm_2``.
 
-    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", section 3.
+    Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", section 3.3 and
+    table 1.
 
-    >>> x, weights = Block(d_model=6, num_heads=3)(torch.ones(2, 5, 6))
+    >>> x, weights = Block(MultiHeadAttention(d_model=6, num_heads=3))(torch.ones(2, 5, 6))
     >>> x.shape, weights.shape
     (torch.Size([2, 5, 6]), torch.Size([2, 3, 5, 5]))
     """
 
-    def __init__(self, d_model: int, num_heads: int) -> None:
+    def __init__(self, attention: MultiHeadAttention, network: bool = True) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(d_model, num_heads)
-        self.network = nn.Sequential(
-            nn.Linear(d_model, 4 * d_model), nn.GELU(), nn.Linear(4 * d_model, d_model)
-        )
-        self.norm_1, self.norm_2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.attention, d_model = attention, attention.d_model
+        self.network = self.norm_2 = None
+        if network:
+            self.network = nn.Sequential(
+                nn.Linear(d_model, 4 * d_model), nn.GELU(), nn.Linear(4 * d_model, d_model)
+            )
+            self.norm_2 = nn.LayerNorm(d_model)
+        self.norm_1 = nn.LayerNorm(d_model)
 
     def forward(
         self, x: Float[Tensor, "batch n d_model"], *, causal: bool = True, need_weights: bool = True
@@ -120,7 +181,7 @@ class Block(nn.Module):
 
     def _add(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + attended
-        return x + self.network(self.norm_2(x))
+        return x if self.network is None else x + self.network(self.norm_2(x))
 
 
 class Decoder(nn.Module):
@@ -128,17 +189,25 @@ class Decoder(nn.Module):
 
     ``x = E[tokens] + P[positions]``, then the blocks, then ``logits = norm(x) E.T``: the embedding
     ``E``, ``(vocab_size, d_model)``, is also the readout ("weight tying"). ``P``, ``(max_length,
-    d_model)``, is learned; it starts as sines and cosines, in which nearby positions are similar.
+    d_model)``, starts as sines and cosines, in which nearby positions are similar:
+    ``0.4 * sinusoidal_positions(max_length, d_model, base=100)``.
 
     Args:
         vocab_size: how many different tokens there are.
         d_model: the width of a token.
         num_heads: how many heads each layer has; it divides ``d_model``.
         num_layers: how many blocks.
-        max_length: the longest text, in tokens; there is no position after it.
+        max_length: the longest text, in tokens, if ``P`` is added.
+        positions: ``"learned"`` trains ``P``, ``"sinusoidal"`` leaves it as it starts, and ``"none"`` adds
+            nothing: then attention itself may have positions, and a text may have any length.
+        attention: a function from the number of a layer, counted from 0, to its ``MultiHeadAttention``;
+            ``None`` means the plain layer, ``MultiHeadAttention(d_model, num_heads)``.
+        network: ``False`` makes blocks of attention alone ("attention-only"): then each block adds to ``x``
+            what its heads write, and nothing else.
 
     Source: Radford et al. 2019, section 2.3; Press and Wolf 2017, "Using the Output Embedding to
-    Improve Language Models", section 3 (tying).
+    Improve Language Models" (tying); Elhage et al. 2021, "A Mathematical Framework for Transformer
+    Circuits", "Transformer Overview" (attention-only).
 
     >>> model = Decoder(11, d_model=6, num_heads=3, num_layers=2, max_length=7)
     >>> logits, weights = model(torch.zeros(5, 7, dtype=torch.long), need_weights=True)
@@ -154,19 +223,28 @@ class Decoder(nn.Module):
         num_heads: int = 4,
         num_layers: int = 2,
         max_length: int = 64,
+        positions: Literal["learned", "sinusoidal", "none"] = "learned",
+        attention: Callable[[int], MultiHeadAttention] | None = None,
+        network: bool = True,
     ) -> None:
         super().__init__()
         self.vocab_size = expect.whole_number("vocab_size", vocab_size)
         self.max_length = expect.whole_number("max_length", max_length)
         expect.whole_number("num_layers", num_layers)
         expect.whole_number("d_model", d_model)
+        expect.function("attention", attention, "layer -> MultiHeadAttention")
+        if positions not in ("learned", "sinusoidal", "none"):
+            expect.fail(ValueError, "positions", "'learned', 'sinusoidal' or 'none'", repr(positions))
         self.token_embedding = nn.Embedding(vocab_size, d_model)
-        self.position_embedding = nn.Embedding(max_length, d_model)
-        self.blocks = nn.ModuleList(Block(d_model, num_heads) for _ in range(num_layers))
+        self.position_embedding = None if positions == "none" else nn.Embedding(max_length, d_model)
+        make = attention or (lambda layer: MultiHeadAttention(d_model, num_heads))
+        self.blocks = nn.ModuleList(Block(make(layer), network) for layer in range(num_layers))
         self.norm = nn.LayerNorm(d_model)
         nn.init.normal_(self.token_embedding.weight, std=0.1)  # the readout, too: logits start small
-        with torch.no_grad():
-            self.position_embedding.weight.copy_(0.4 * sinusoidal_positions(max_length, d_model, base=100.0))
+        if self.position_embedding is not None:
+            start = 0.4 * sinusoidal_positions(max_length, d_model, base=100.0)
+            self.position_embedding.weight.data.copy_(start)
+            self.position_embedding.requires_grad_(positions == "learned")
 
     def forward(
         self, tokens: Int[Tensor, "batch n"], *, causal: bool = True, need_weights: bool = False
@@ -195,7 +273,8 @@ class Decoder(nn.Module):
 
         Args:
             tokens: ``(batch, n_new)``, the tokens that come after those in ``caches``.
-            caches: those that an earlier call returned, one for each layer; ``None`` starts a new text.
+            caches: those that an earlier call of this model returned, one for each layer; ``None`` starts a
+                new text.
 
         Returns:
             ``(logits, caches)``: ``(batch, n_new, vocab_size)`` and one cache for each layer.
@@ -204,26 +283,42 @@ class Decoder(nn.Module):
         >>> len(caches), caches[0][0].shape
         (2, torch.Size([2, 4, 3, 16]))
         """
-        caches = [None] * len(self.blocks) if caches is None else caches
-        if len(caches) != len(self.blocks):
-            expect.fail(ValueError, "caches", f"one for each of {len(self.blocks)} layers", len(caches))
-        x, extended = self._embed(tokens, 0 if caches[0] is None else caches[0][0].shape[-2]), []
+        if caches is None:
+            start, caches = 0, [None] * len(self.blocks)
+        else:
+            start = self._length(caches)
+        x, extended = self._embed(tokens, start), []
         for block, cache in zip(self.blocks, caches, strict=True):
             x, cache = block.extend(x, cache)
             extended.append(cache)
         return self._read_out(x), extended
 
+    def _length(self, caches: list[Cache]) -> int:
+        """How many tokens all caches have read, if each belongs to its layer."""
+        if isinstance(caches, Cache) or not isinstance(caches, list | tuple):
+            expect.fail(TypeError, "caches", "a list of caches, one for each layer", type(caches).__name__)
+        if len(caches) != len(self.blocks):
+            expect.fail(ValueError, "caches", f"one for each of {len(self.blocks)} layers", len(caches))
+        layers = [block.attention for block in self.blocks]
+        for i, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
+            _expect_made_by(layer, f"caches[{i}]", cache, layers)
+            if cache.length != caches[0].length:
+                wanted = f"as many tokens as caches[0], {caches[0].length}"
+                expect.fail(ValueError, f"caches[{i}]", wanted, cache.length, "Did one call return all?")
+        return caches[0].length
+
     def _embed(self, tokens: Tensor, start: int) -> Tensor:
         _expect_tokens(tokens)
         n = tokens.shape[-1]
-        if start + n > self.max_length:
+        if self.position_embedding is not None and start + n > self.max_length:
             expected = f"at most max_length = {self.max_length} tokens"
-            expect.fail(ValueError, "tokens", expected, start + n, "Learned positions end there.")
+            expect.fail(ValueError, "tokens", expected, start + n, "The positions that are added end there.")
         if not tokens.numel() or tokens.min() < 0 or tokens.max() >= self.vocab_size:
             expected = f"at least one token, from 0 to vocab_size - 1 = {self.vocab_size - 1}"
             got = f"{tokens.min()} to {tokens.max()}" if tokens.numel() else expect.shape(tokens.shape)
             expect.fail(ValueError, "tokens", expected, got)
-        return self.token_embedding(tokens) + self.position_embedding.weight[start : start + n]
+        x = self.token_embedding(tokens)
+        return x if self.position_embedding is None else x + self.position_embedding.weight[start : start + n]
 
     def _read_out(self, x: Tensor) -> Tensor:
         return self.norm(x) @ self.token_embedding.weight.mT
@@ -276,7 +371,8 @@ def generate(
     Args:
         model: the language model.
         tokens: ``(batch, n)``, the beginning of each text.
-        count: how many tokens to add; ``n + count`` must not be above ``max_length + 1``.
+        count: how many tokens to add; ``n + count`` must not be above ``max_length + 1``,
+            unless the model adds no positions.
         temperature, generator: as in ``sample``.
         use_cache: keep keys and values, and send only the newest token through the model. ``False``
             sends the whole text each time; the result is the same, up to rounding of the logits.
@@ -297,6 +393,34 @@ def generate(
         new = sample(logits[:, -1], temperature, generator)[:, None]
         tokens = torch.cat([tokens, new], dim=1)
     return tokens
+
+
+def next_token_loss(
+    logits: Float[Tensor, "batch n vocab"], tokens: Int[Tensor, "batch n"]
+) -> Float[Tensor, ""]:
+    """The mean of ``-log p(next token)``, in nats, over all predictions that can be judged.
+
+    ``logits[:, i]`` is about ``tokens[:, i + 1]``. Nothing comes after the last token, so ``n`` tokens have
+    ``n - 1`` predictions.
+
+    Args:
+        logits: ``(batch, n, vocab)``, what a model says after each token.
+        tokens: ``(batch, n)``, with ``n`` at least 2, what it has read.
+
+    Returns:
+        One number.
+
+    >>> next_token_loss(torch.zeros(2, 5, 8), torch.zeros(2, 5, dtype=torch.long))
+    tensor(2.0794)
+    """
+    _expect_tokens(tokens)
+    expect.tensor("logits", logits, "(batch, n, vocab)", min_rank=3, max_rank=3)
+    expect.floating("logits", logits)
+    if logits.shape[:2] != tokens.shape or tokens.shape[1] < 2:
+        wanted = "(batch, n, vocab) for tokens (batch, n) with n >= 2"
+        got = f"{expect.shape(logits.shape)} for {expect.shape(tokens.shape)}"
+        expect.fail(ValueError, "logits", wanted, got)
+    return cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
 def previous_token_score(weights: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch"]:
@@ -323,24 +447,31 @@ def previous_token_score(weights: Float[Tensor, "*batch n n"]) -> Float[Tensor, 
     return weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean(dim=-1)
 
 
-def ablate_head(model: Decoder, layer: int, head: int) -> Decoder:
-    """A copy of the model in which one head writes nothing ("ablation").
+@torch.no_grad()
+def ablate_head(
+    model: Decoder, layer: int, head: int, tokens: Int[Tensor, "batch n"] | None = None
+) -> Decoder:
+    """A copy of the model in which one head writes the same for each token ("ablation").
 
-    The head's slice of ``out_proj``, the columns ``head * d_v`` to ``(head + 1) * d_v`` of its
-    ``weight``, is 0. Nothing else changes.
+    Zero ablation: it writes nothing. The head's slice of ``out_proj``, the columns ``head * d_v`` to
+    ``(head + 1) * d_v`` of its ``weight``, becomes 0. Mean ablation: it also writes the mean of what it wrote
+    on some texts, over all their tokens. That is a constant, so it is added to ``out_proj.bias``.
 
     Args:
         model: it does not change.
         layer, head: which head, both counted from 0.
+        tokens: ``(batch, n)``, the texts for mean ablation; ``None`` means zero ablation.
 
     Returns:
         The copy.
 
     Raises:
-        TypeError: ``layer`` or ``head`` is not an int.
+        TypeError: ``layer`` or ``head`` is not an int, or ``tokens`` are not whole numbers.
         ValueError: there is no such layer or head.
 
-    Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
+    Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3 (zero); Wang et al.
+    2022, "Interpretability in the Wild: a Circuit for Indirect Object Identification in GPT-2 Small",
+    the paragraph on knockouts (mean).
 
     >>> ablate_head(Decoder(11), layer=1, head=3).blocks[1].attention.out_proj.weight[:, 48:].any()
     tensor(False)
@@ -354,8 +485,16 @@ def ablate_head(model: Decoder, layer: int, head: int) -> Decoder:
             )
     changed = copy.deepcopy(model)
     attention = changed.blocks[layer].attention
-    with torch.no_grad():
-        attention.out_proj.weight[:, head * attention.d_v : (head + 1) * attention.d_v] = 0
+    own, projection = slice(head * attention.d_v, (head + 1) * attention.d_v), attention.out_proj
+    if tokens is not None:
+        heads: list[Tensor] = []
+        hook = projection.register_forward_pre_hook(lambda _, inputs: heads.append(inputs[0][..., own]))
+        changed(tokens)
+        hook.remove()
+        written = heads[0].mean(dim=(0, 1)) @ projection.weight[:, own].mT
+        bias = written if projection.bias is None else projection.bias + written
+        projection.bias = nn.Parameter(bias)
+    projection.weight[:, own] = 0
     return changed
 
 

@@ -9,7 +9,7 @@ wrong type or dtype, and ``ValueError`` for a shape, size, number or device that
 says more only if it can raise for another reason.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -225,6 +225,52 @@ def _steps(
         yield loss.item()
 
 
+def fit(
+    seed: int,
+    num_heads: int,
+    steps: int,
+    *,
+    num_lookups: int = 2,
+    d_model: int = 16,
+    kind: type[RecallModel] = RecallModel,
+    change: Callable[[RecallModel], object] | None = None,
+    done: Callable[[], object] | None = None,
+) -> tuple[RecallModel, list[float]]:
+    """A model made and trained from one seed.
+
+    The seed decides the start of the parameters and the problems. So two models with the same seed, which
+    differ only in ``num_heads``, start with the same parameters and see the same problems. PyTorch's global
+    source of random numbers is left as it was.
+
+    Args:
+        seed: the seed of the model and of its problems.
+        num_heads, num_lookups, d_model: as in ``RecallModel``.
+        steps: how many steps of ``train``.
+        kind: the class of the model.
+        change: called with the new model before it is trained.
+        done: called without arguments after each step, for example to move a progress bar.
+
+    Returns:
+        ``(model, losses)``, with a loss for each step.
+
+    >>> model, losses = fit(0, num_heads=2, steps=3)
+    >>> len(losses)
+    3
+    """
+    expect.whole_number("seed", seed, at_least=0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = kind(d_model, num_heads, num_lookups)
+        if change is not None:
+            change(model)
+    losses = []
+    for loss in train(model, steps, generator=Generator().manual_seed(seed)):
+        losses.append(loss)
+        if done is not None:
+            done()
+    return model, losses
+
+
 @torch.no_grad()
 def is_correct(model: RecallModel, problems: RecallBatch) -> Bool[Tensor, "batch num_lookups"]:
     """Which answers are right: those where the content with the highest logit is the one asked for.
@@ -234,6 +280,136 @@ def is_correct(model: RecallModel, problems: RecallBatch) -> Bool[Tensor, "batch
     torch.Size([5, 2])
     """
     return model(problems)[0].argmax(dim=-1) == problems.answers
+
+
+@torch.no_grad()
+def looked_at(model: RecallModel, problems: RecallBatch) -> Float[Tensor, "num_heads num_lookups"]:
+    """Each head's mean weight on the record asked first, on the one asked second, and so on.
+
+    >>> problems = sample_problems(5, generator=torch.Generator().manual_seed(0))
+    >>> looked_at(RecallModel(16, 2), problems).shape
+    torch.Size([2, 2])
+    """
+    return _on_asked(model(problems)[1], problems)
+
+
+def ruled_heads(problems: RecallBatch) -> Float[Tensor, "8 questions n"]:
+    """Eight heads that were made by rules, and not trained, for questions about two records.
+
+    All problems have the same records. Most heads put 0.9 of their weight on one record; the third and the
+    sixth have less, and the fourth divides its weight between the records asked for.
+
+    >>> asked = torch.tensor([[5, 3], [3, 5], [5, 3], [3, 5], [5, 3]])
+    >>> one = RecallBatch(torch.tensor([[3, 5]]).expand(5, 2), torch.tensor([[7, 2]]).expand(5, 2), asked)
+    >>> ruled_heads(one).shape
+    torch.Size([8, 5, 2])
+    """
+    n, heads = problems.names.shape[1], []
+    found = problems.asked[:, :, None] == problems.names[:, None, :]
+    for question, (first, second) in enumerate(found.long().argmax(dim=-1).tolist()):
+        names = problems.names[question]
+        place = first if names[first] < names[second] else second
+        earlier, later = sorted((first, second))
+        rows = (
+            {(second if question == 3 else first): 0.9},
+            {place: 0.9},
+            {second: 0.4},
+            {earlier: 0.47, later: 0.43},
+            {(first if question == 1 else second): 0.9},
+            {first: 0.5, second: 0.3},
+            {int((names == problems.asked[0, 0]).nonzero()): 0.9},
+            {later: 0.9},
+        )
+        heads.append(
+            [[row.get(j, (1 - sum(row.values())) / (n - len(row))) for j in range(n)] for row in rows]
+        )
+    return torch.tensor(heads).transpose(0, 1)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a training looked like after some of its steps, from ``record``.
+
+    ``steps``, ``(moments,)``, says how many steps were done. ``losses`` and ``right``, ``(moments,)``, are
+    the loss in nats per answer, and the share of problems with all answers right, on problems that no
+    training used. ``looked``, ``(moments, num_heads, num_lookups)``, is each head's mean weight there on the
+    records asked for.
+
+    The others belong to a few example problems: ``weights``, ``(moments, num_heads, batch, n)``, of each
+    head; ``answers``, ``(moments, batch, num_lookups)``, the contents with the highest logits; and ``sure``,
+    of the same shape, the probabilities that the model gives to them.
+    """
+
+    steps: Int64[Tensor, " moments"]
+    losses: Float[Tensor, " moments"]
+    right: Float[Tensor, " moments"]
+    looked: Float[Tensor, "moments num_heads num_lookups"]
+    weights: Float[Tensor, "moments num_heads batch n"]
+    answers: Int64[Tensor, "moments batch num_lookups"]
+    sure: Float[Tensor, "moments batch num_lookups"]
+
+
+def record(
+    model: RecallModel,
+    examples: RecallBatch,
+    held_out: RecallBatch,
+    steps: Sequence[int],
+    *,
+    generator: Generator,
+    n: int = NUM_RECORDS,
+) -> Recording:
+    """Train ``model`` as ``train`` does, and write down how it is doing after some of the steps.
+
+    Recording changes nothing in the training. With a model of float64, every computer gets the same numbers,
+    up to about ``1e-11``.
+
+    Args:
+        model: changed in place; after the call, it is trained.
+        examples: the problems whose weights and answers are recorded.
+        held_out: the problems for losses and shares.
+        steps: after how many steps, each number larger than the one before; 0 is before the training.
+        generator: the source of the problems to train on.
+        n: how many records these have.
+
+    Returns:
+        The recording.
+
+    >>> problems = sample_problems(5, generator=torch.Generator().manual_seed(0))
+    >>> model, source = RecallModel(16, 2), torch.Generator().manual_seed(0)
+    >>> record(model, problems, problems, [0, 3], generator=source).weights.shape
+    torch.Size([2, 2, 5, 6])
+    """
+    for step in steps:
+        expect.whole_number("steps", step, at_least=0)
+    if not steps or list(steps) != sorted(set(steps)):
+        expect.fail(ValueError, "steps", "one number or more, each larger than the one before", list(steps))
+    done, seen, training = 0, [], train(model, max(steps[-1], 1), generator=generator, n=n)
+    for step in steps:
+        for _ in range(step - done):
+            next(training)
+        done = step
+        seen.append(_looked_at(model, examples, held_out))
+    return Recording(torch.tensor(list(steps)), *map(torch.stack, zip(*seen, strict=True)))
+
+
+@torch.no_grad()
+def _looked_at(model: RecallModel, examples: RecallBatch, held_out: RecallBatch) -> tuple[Tensor, ...]:
+    """One moment of a recording, in the order of its fields."""
+    logits, weights = model(held_out)
+    loss = F.cross_entropy(logits.flatten(0, 1), held_out.answers.flatten())
+    right = (logits.argmax(dim=-1) == held_out.answers).all(dim=1).to(loss.dtype).mean()
+    looked = _on_asked(weights, held_out)
+    logits, weights = model(examples)
+    sure, answers = logits.softmax(dim=-1).max(dim=-1)
+    return loss, right, looked, weights[:, :, 0].transpose(0, 1), answers, sure
+
+
+def _on_asked(
+    weights: Float[Tensor, "batch num_heads 1 n"], problems: RecallBatch
+) -> Float[Tensor, "num_heads num_lookups"]:
+    """The mean weight on each of the records asked for."""
+    wanted = problems.asked[:, :, None] == problems.names[:, None, :]  # (batch, num_lookups, n)
+    return (weights * wanted[:, None]).sum(dim=-1).mean(dim=0)
 
 
 def _source(name: str, value: object) -> None:

@@ -55,7 +55,7 @@ class PackedAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Float[Tensor, "batch n d_model"], mask: Bool[Tensor, "batch heads n n"] | None = None
+        self, x: Float[Tensor, "batch n d_model"], mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "batch n d_model"]:
         """Self-attention: there is one input, so there is no other sequence to attend to."""
         query, key, value = self.qkv_proj(x).unflatten(-1, (3, self.num_heads, -1)).unbind(-3)
@@ -105,9 +105,9 @@ class ThreeProjections(nn.Module):
     ) -> tuple[Float[Tensor, "batch n_q d_model"], Float[Tensor, "batch heads n_q n_k"]]:
         """``mask`` broadcasts to ``(batch, heads, n_q, n_k)``."""
         pairs = ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))
-        heads = [split_heads(projection(x), self.num_heads) for projection, x in pairs]
-        output, weights = scaled_dot_product_attention(*heads, mask)
-        return self.out_proj(merge_heads(output)), weights
+        q, k, v = (split_heads(projection(x), self.num_heads) for projection, x in pairs)
+        heads, weights = scaled_dot_product_attention(q, k, v, mask)
+        return self.out_proj(merge_heads(heads)), weights
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
         """The tensors that ``copy_weights`` copies."""
@@ -345,7 +345,8 @@ def copy_weights(source: Layer, target: Layer) -> None:
     if shapes[0] != shapes[1]:
         expect.fail(ValueError, "target", f"matrices of shapes {shapes[0]}", shapes[1])
     if len(taken) == 4 and any(bias.any() for bias in given[4:]):
-        expect.fail(ValueError, "target", "a layer with biases", "one without", "The source has some.")
+        hint = "The source has biases that are not 0."
+        expect.fail(ValueError, "target", "a layer with biases", "one without", hint)
     biases = given[4:] or [torch.zeros_like(bias) for bias in taken[4:]]
     for old, new in zip(taken, given[:4] + biases[: len(taken) - 4], strict=True):
         old.copy_(new)

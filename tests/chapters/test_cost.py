@@ -1,11 +1,21 @@
 """The counts against numbers worked out by hand, PyTorch's own counter, and tensors that were made."""
 
+import time
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mha_lab import MultiHeadAttention
-from mha_lab.chapters.cost import Traffic, attention_bytes, attention_flops
+from mha_lab.chapters.cost import (
+    Traffic,
+    attention_bytes,
+    attention_flops,
+    growth_exponent,
+    kept_for_backward,
+    measure_memory,
+    measure_time,
+)
 
 BATCH, N_Q, N_K, HEADS, D_K = 3, 5, 7, 2, 11
 D_MODEL = HEADS * D_K
@@ -16,13 +26,6 @@ def counted(run):
     with FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
-
-
-def test_flops_by_hand():
-    # 2 tokens, 3 wide: four products (2, 3) @ (3, 3) of 2 * 2 * 3 * 3 = 36; scores (2, 3) @ (3, 2): 24.
-    assert attention_flops(2, 3) == (144, 24, 24)
-    # 1 query, 2 keys: two products of 18 and two of 36; scores (1, 3) @ (3, 2): 12. Five samples.
-    assert attention_flops(1, 3, n_key=2, batch=5) == (540, 60, 60)
 
 
 @pytest.mark.parametrize("n_key", [None, N_K], ids=["self", "cross"])
@@ -38,17 +41,13 @@ def test_flops_are_those_that_pytorch_counts(n_key):
     assert counted(lambda: (query @ key.mT) @ key) == flops.scores + flops.weighted_sum
 
 
-def test_bytes_by_hand():
-    assert attention_bytes(5, 6, 3) == (5 * 6 * 4, 3 * 5 * 5 * 4)
-    assert attention_bytes(5, 6, 3, n_key=7, batch=2, dtype=torch.float16) == (2 * 12 * 6 * 2, 2 * 3 * 35 * 2)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
 def test_bytes_are_those_of_real_tensors(dtype):
     layer = MultiHeadAttention(D_MODEL, HEADS).to(dtype)
     x, context = (torch.randn(BATCH, n, D_MODEL, dtype=dtype) for n in (N_Q, N_K))
     sizes, options = (N_Q, D_MODEL, HEADS), {"batch": BATCH, "dtype": dtype}
     assert attention_bytes(*sizes, **options) == (x.nbytes, layer(x)[1].nbytes)
+    assert attention_bytes(*sizes) == attention_bytes(*sizes, dtype=torch.float32)
     expected = (x.nbytes + context.nbytes, layer(x, context)[1].nbytes)
     assert attention_bytes(*sizes, n_key=N_K, **options) == expected
 
@@ -107,3 +106,50 @@ def test_kept_weights_cost_more_the_longer_the_text():
     layer = MultiHeadAttention(6, 3)
     short, long = (moved(lambda n=n: layer(torch.zeros(1, n, 6))) for n in (300, 600))
     assert 3.5 < long / short < 4
+
+
+def test_a_time_is_the_median_of_the_rounds_and_the_first_one_is_not_counted():
+    calls = []
+    found = measure_time(
+        {"slow": lambda: time.sleep(0.02 * (calls.count("end") < 2)), "fast": lambda: None},
+        rounds=3,
+        finish=lambda: calls.append("end"),
+    )
+    assert len(calls) == 2 * (3 + 1)
+    assert set(found) == {"slow", "fast"}
+    assert found["slow"] < 0.01  # only its first call, which is not counted, was slow
+
+
+def test_the_peak_is_of_what_is_held_at_once():
+    size = 4 * 1000 * 1000
+    assert measure_memory(lambda: torch.zeros(1000, 1000)) == size
+    assert measure_memory(lambda: torch.zeros(1000, 1000).exp()) == 2 * size
+    assert measure_memory(lambda: (torch.zeros(1000, 1000).sum(), torch.zeros(1000, 1000).sum())) < 1.1 * size
+    assert measure_memory(lambda: None) == 0
+
+
+def test_what_is_kept_for_backward_is_counted_once():
+    x = torch.ones(3, 5, requires_grad=True)
+    assert kept_for_backward(lambda: x.exp()) == 60
+    assert kept_for_backward(lambda: x * x) == 60  # x twice, in one storage
+    assert kept_for_backward(lambda: x + x) == 0
+    assert kept_for_backward(lambda: torch.softmax(x @ x.mT, dim=-1) @ x) == 60 + 36
+
+
+def test_an_exponent_is_that_of_the_power():
+    assert growth_exponent([3, 5, 7], [2 * x**1.5 for x in (3, 5, 7)]) == pytest.approx(1.5)
+    assert growth_exponent([1, 10], [7, 7]) == pytest.approx(0)
+
+
+@pytest.mark.unchecked
+def test_measurements_that_cannot_be_are_refused():
+    for measure in (measure_memory, kept_for_backward):
+        with pytest.raises(TypeError, match=r"^run: expected .+, got "):
+            measure(None)
+    with pytest.raises(TypeError, match=r"^runs\['a'\]: expected .+, got "):
+        measure_time({"a": 1.0})
+    with pytest.raises(ValueError, match=r"^rounds: expected .+, got 0"):
+        measure_time({"a": list}, rounds=0)
+    for x, y in (([1, 2], [1]), ([2, 2], [1, 3]), ([0, 1], [1, 1]), ([1, 2], [1, -1])):
+        with pytest.raises(ValueError, match=r"^[xy]: expected .+, got "):
+            growth_exponent(x, y)

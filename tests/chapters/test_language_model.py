@@ -1,4 +1,4 @@
-"""The decoder against a loop, itself with and without a cache, and numbers worked out by hand."""
+"""The decoder against PyTorch's layer, itself with and without a cache, and numbers worked out by hand."""
 
 import copy
 import math
@@ -6,23 +6,24 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load, save
 from torch import nn
 
 from mha_lab import AdditiveScore, MultiHeadAttention, RelativePositionBias, causal_mask, mask_to_blocked
 from mha_lab.chapters.language_model import (
-    Block,
     Decoder,
     ablate_head,
     attend_with_cache,
     generate,
+    next_token_loss,
     previous_token_score,
     sample,
 )
+from mha_lab.chapters.story_model import load
+from mha_lab.chapters.story_model import sample as sample_stories
 from mha_lab.exercises.predict_cache import predict_cache
 from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, RotaryScore
-from tests.references import TOLERANCE, assert_close, looped_attention
+from tests.references import TOLERANCE, assert_close
 
 BATCH, VOCAB, HEADS, D_K, LAYERS, LENGTH = 2, 13, 3, 4, 2, 11
 D_MODEL = HEADS * D_K
@@ -44,50 +45,6 @@ def text(n=LENGTH, batch=BATCH):
 # The forward pass
 
 
-def normed(x, norm):
-    """Layer normalisation of one token, in Python floats."""
-    mean = sum(x) / len(x)
-    spread = math.sqrt(sum((value - mean) ** 2 for value in x) / len(x) + norm.eps)
-    pairs = zip(norm.weight.tolist(), norm.bias.tolist(), strict=True)
-    return [w * (value - mean) / spread + b for value, (w, b) in zip(x, pairs, strict=True)]
-
-
-def linear(x, layer):
-    rows = zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)
-    return [sum(a * b for a, b in zip(row, x, strict=True)) + bias for row, bias in rows]
-
-
-def looped_block(rows, block):
-    """A block on one text, ``n`` lists of ``d_model`` numbers: loops over tokens, heads and numbers."""
-    layer, inner = block.attention, [normed(x, block.norm_1) for x in rows]
-    q, k, v = (
-        torch.tensor([linear(x, projection) for x in inner], dtype=torch.float64)
-        for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
-    )
-    mask = torch.tensor([[j <= i for j in range(len(rows))] for i in range(len(rows))])
-    columns = [slice(h * layer.d_k, (h + 1) * layer.d_k) for h in range(layer.num_heads)]
-    heads = [looped_attention(q[:, own], k[:, own], v[:, own], mask)[0] for own in columns]
-    out = []
-    for x, got in zip(rows, torch.cat(heads, dim=1).tolist(), strict=True):
-        x = [a + b for a, b in zip(x, linear(got, layer.out_proj), strict=True)]
-        hidden = linear(normed(x, block.norm_2), block.network[0])
-        hidden = [0.5 * value * (1 + math.erf(value / math.sqrt(2))) for value in hidden]  # GELU
-        out.append([a + b for a, b in zip(x, linear(hidden, block.network[2]), strict=True)])
-    return out
-
-
-def test_equal_to_loops_over_single_numbers():
-    model, tokens = small(), text(7)
-    embedding, places = model.token_embedding.weight, model.position_embedding.weight
-    for sample_tokens, logits in zip(tokens, model(tokens)[0], strict=True):
-        rows = [(embedding[t] + places[i]).tolist() for i, t in enumerate(sample_tokens)]
-        for block in model.blocks:
-            rows = looped_block(rows, block)
-        normal = [normed(x, model.norm) for x in rows]
-        expected = [[sum(map(math.prod, zip(x, e, strict=True))) for e in embedding.tolist()] for x in normal]
-        assert_close(logits, torch.tensor(expected, dtype=torch.float64), 1e-10)
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_a_block_is_pytorchs_layer(dtype, causal):
@@ -106,7 +63,7 @@ def test_a_block_is_pytorchs_layer(dtype, causal):
         assert_close(block(x, causal=causal, need_weights=need_weights)[0], expected, TOLERANCE[dtype])
 
 
-def test_weights_come_layer_by_layer_and_change_nothing():
+def test_the_model_is_its_blocks_between_embedding_and_readout_and_weights_come_layer_by_layer():
     model, tokens = small(), text()
     logits, weights = model(tokens, need_weights=True)
     assert weights.shape == (LAYERS, BATCH, HEADS, LENGTH, LENGTH)
@@ -117,6 +74,27 @@ def test_weights_come_layer_by_layer_and_change_nothing():
     for block, kept in zip(model.blocks, weights, strict=True):
         x, expected = block(x)
         assert_close(kept, expected, 1e-12)
+    assert_close(
+        logits, F.layer_norm(x, [D_MODEL], *model.norm.parameters()) @ model.token_embedding.weight.mT, 1e-10
+    )
+
+
+def test_without_a_network_a_block_adds_only_what_its_heads_write():
+    model, tokens = Decoder(VOCAB, d_model=D_MODEL, num_heads=HEADS, network=False).double(), text(7)
+    assert sum(p.numel() for block in model.blocks for p in block.parameters()) == LAYERS * (
+        4 * (D_MODEL + 1) * D_MODEL + 2 * D_MODEL
+    )
+    x = model.token_embedding(tokens) + model.position_embedding.weight[:7]
+    for block in model.blocks:
+        normal = F.layer_norm(x, [D_MODEL], *block.norm_1.parameters())
+        written, _ = block.attention.to_torch()(
+            normal, normal, normal, attn_mask=mask_to_blocked(causal_mask(7)), need_weights=False
+        )
+        x = x + written
+    expected = F.layer_norm(x, [D_MODEL]) @ model.token_embedding.weight.mT
+    assert_close(model(tokens)[0], expected, 1e-10)
+    first, caches = model.extend(tokens[:, :3])
+    assert_close(torch.cat([first, model.extend(tokens[:, 3:], caches)[0]], dim=1), expected, 1e-10)
 
 
 def test_no_token_sees_its_future():
@@ -157,12 +135,6 @@ def test_the_readout_trains_the_embedding():
     assert gradient[tokens[0, 0]].any()  # as embedding
 
 
-def test_saved_and_loaded_bit_by_bit():
-    model, again, tokens = small(torch.float32), small(torch.float32), text()
-    again.load_state_dict(load(save(model.state_dict())))
-    assert torch.equal(again(tokens)[0], model(tokens)[0])
-
-
 # The cache
 
 
@@ -173,6 +145,7 @@ POSITIONS = {
     "alibi": lambda: {"score": AlibiScore(HEADS)},
     "rotary score": lambda: {"score": RotaryScore()},
     "rotary": lambda: {"transform": Rotary()},
+    "partial": lambda: {"transform": Rotary(frequencies=torch.tensor([0.7]), attention_factor=1.2)},
     "both": lambda: {"transform": Rotary(layout="halves"), "score": AlibiScore(HEADS)},
 }
 
@@ -199,7 +172,8 @@ def test_piece_by_piece_equals_the_whole_with_every_score_and_position(make, dty
             outputs.append(output)
             logits.append(scores)
         assert_close(torch.cat(outputs, dim=1), whole, TOLERANCE[dtype])
-        for kept, expected in zip(cache, (keys, values), strict=True):
+        assert cache.length == LENGTH
+        for kept, expected in zip(cache[:2], (keys, values), strict=True):
             assert_close(kept, expected, TOLERANCE[dtype])
         assert_close(torch.cat(logits, dim=1), model(tokens)[0], TOLERANCE[dtype])
 
@@ -208,17 +182,18 @@ def test_a_cache_that_is_passed_in_stays_as_it_was():
     """So that two continuations can start from one."""
     model, tokens = small(), text()
     _, caches = model.extend(tokens[:, :5])
-    before = [[kept.clone() for kept in cache] for cache in caches]
+    before = [[kept.clone() for kept in cache[:2]] for cache in caches]
     one, two = (model.extend(tokens[:, 5:6], caches)[0] for _ in range(2))
     assert torch.equal(one, two)
     for old, kept in zip(before, caches, strict=True):
-        assert all(map(torch.equal, old, kept))
+        assert all(map(torch.equal, old, kept[:2]))
+        assert kept.length == 5
 
 
 def test_the_cache_holds_as_many_numbers_as_the_exercise_says():
     model = Decoder(2, d_model=20, num_heads=5, num_layers=3, max_length=7)
     _, caches = model.extend(torch.zeros(1, 7, dtype=torch.long))
-    assert sum(kept.numel() for cache in caches for kept in cache) == predict_cache(3, 5, 7, 20)
+    assert sum(kept.numel() for cache in caches for kept in cache[:2]) == predict_cache(3, 5, 7, 20)
 
 
 # Writing
@@ -237,14 +212,12 @@ def test_the_cache_changes_nothing_in_what_is_written(temperature):
 
 
 def test_greedy_takes_the_largest_logit_each_time_without_a_gradient():
-    model, tokens = small(), text(2)
-    written = generate(model, tokens, 5, temperature=0)
+    model, graded = small(), []
+    model.norm.register_forward_hook(lambda *_: graded.append(torch.is_grad_enabled()))
+    written = generate(model, text(2), 5, temperature=0)
+    assert graded == [False] * 5
     for i in range(2, 7):
         assert torch.equal(written[:, i], model(written[:, :i])[0][:, -1].argmax(-1))
-    graded = []
-    model.register_forward_hook(lambda *_: graded.append(torch.is_grad_enabled()))
-    generate(model, tokens, 2, use_cache=False)
-    assert graded == [False, False]
 
 
 def test_as_many_tokens_as_there_are_positions_and_one_more():
@@ -273,12 +246,17 @@ def test_very_cold_is_the_largest(temperature):
     assert sample(logits, temperature).tolist() == [1, 0]
 
 
+def test_the_loss_of_the_next_token():
+    logits, tokens = torch.randn(BATCH, 5, VOCAB, dtype=torch.float64), text(5)
+    log_p = torch.log_softmax(logits, dim=-1)
+    each = [-log_p[b, i, tokens[b, i + 1]] for b in range(BATCH) for i in range(4)]
+    assert_close(next_token_loss(logits, tokens), sum(each) / len(each), 1e-10)
+
+
 # Heads
 
 
 def test_the_previous_token_score():
-    by_hand = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.1, 0.6]])
-    assert previous_token_score(by_hand).item() == pytest.approx((0.5 + 0.1) / 2)
     weights = torch.softmax(torch.randn(2, 3, 5, 7, 7), dim=-1)
     expected = sum(weights[..., i, i - 1] for i in range(1, 7)) / 6
     assert_close(previous_token_score(weights), expected, 1e-6)
@@ -297,48 +275,125 @@ def test_without_a_head_the_others_write_as_before(layer, head):
     assert_close(changed.blocks[layer].attention(x)[0], output - written, 1e-10)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("gate", [True, False])
+def test_mean_ablation_writes_the_mean_of_what_the_head_wrote(bias, gate):
+    """By the values before the projection, with other texts for the mean than for the test."""
+    model, layer, head, own = small(), 1, 2, slice(2 * D_K, 3 * D_K)
+    for block in model.blocks:
+        block.attention = MultiHeadAttention(D_MODEL, HEADS, bias=bias, gate=gate).double()
+        for parameter in block.attention.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+    texts, tokens, inputs = text(7, batch=5), text(), []
+    attention = model.blocks[layer].attention
+    with attention.out_proj.register_forward_hook(lambda _, given, __: inputs.append(given[0])):
+        model(texts)
+    mean = inputs[0][..., own].flatten(0, 1).mean(dim=0)
+
+    def replaced(_, given):
+        heads = given[0].clone()
+        heads[..., own] = mean
+        return (heads,)
+
+    changed = ablate_head(model, layer, head, texts)
+    with attention.out_proj.register_forward_pre_hook(replaced):
+        expected, _ = model(tokens)
+    assert_close(changed(tokens)[0], expected, 1e-10)
+    assert (attention.out_proj.bias is None) == (not bias)
+    assert (model(tokens)[0] - expected).abs().max() > 1e-4
+    assert (ablate_head(model, layer, head)(tokens)[0] - expected).abs().max() > 1e-4
+
+
 # What is refused
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("change", "error", "says"),
     [
-        (lambda: Decoder(0), "vocab_size"),
-        (lambda: Decoder(5, num_layers=0), "num_layers"),
-        (lambda: Decoder(5, max_length=0), "max_length"),
-        (lambda: Decoder(5, d_model=10, num_heads=4), "num_heads"),
-        (lambda: small()(torch.full((1, 3), VOCAB)), "vocab_size - 1 = 12"),
-        (lambda: small()(torch.full((1, 3), -1)), "vocab_size - 1 = 12"),
-        (lambda: small()(torch.zeros(1, 0, dtype=torch.long)), "at least one token"),
-        (lambda: small().extend(text(3), small(layers=1).extend(text(2))[1]), "one for each of 2 layers"),
-        (lambda: small().extend(text(3), small().extend(text(2, 5))[1]), "this layer and this batch"),
-        (lambda: sample(torch.zeros(2, 3), -1), "at least 0"),
-        (lambda: generate(small(), text(1), 0), "count"),
-        (lambda: previous_token_score(torch.zeros(3, 1, 1)), "n >= 2"),
-        (lambda: ablate_head(small(), 2, 0), "layer: expected at most 1"),
-        (lambda: ablate_head(small(), 0, 3), "head: expected at most 2"),
+        (
+            lambda caches: caches[::-1],
+            ValueError,
+            r"caches\[0\]: expected a cache of layer 0, with window = None, got one of layer 1, .+ = 5\.",
+        ),
+        (lambda caches: [caches[0]] * 2, ValueError, r"caches\[1\]: .+ of layer 1, .+ of layer 0"),
+        (lambda caches: [None, caches[1]], TypeError, r"caches\[0\]: .+, got NoneType"),
+        (lambda caches: [cache[:2] for cache in caches], TypeError, r"caches\[0\]: .+, got tuple"),
+        (lambda caches: caches[0], TypeError, "caches: expected a list of caches, .+, got Cache"),
+        (
+            lambda caches: [caches[0], caches[1]._replace(length=3)],
+            ValueError,
+            r"caches\[1\]: expected as many tokens as caches\[0\], 4, got 3",
+        ),
     ],
 )
-def test_wrong_values_are_named(call, says):
-    with pytest.raises(ValueError, match=says):
-        call()
+def test_the_caches_of_other_layers_are_refused_before_anything_is_computed(change, error, says, monkeypatch):
+    """The layers are alike, and the window is longer than the text: only the name of the layer differs."""
+    model, tokens = small(), text()
+    model.blocks[1].attention.window = 5
+    _, caches = model.extend(tokens[:, :4])
+    monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("something was computed"))
+    with pytest.raises(error, match="^" + says):
+        model.extend(tokens[:, 4:], change(caches))
+
+
+def test_the_caches_of_another_batch_or_dtype_are_refused():
+    model, tokens = small(), text()
+    _, caches = model.extend(tokens[:, :4])
+    with pytest.raises(ValueError, match=r"^cache: expected shapes .+ this batch"):
+        model.extend(text(3, batch=5), caches)
+    with pytest.raises(
+        TypeError, match=r"^cache\.key: expected the dtype of x, torch.float32, got torch.float64"
+    ):
+        model.float().extend(tokens[:, 4:], caches)
+
+
+def test_the_shipped_models_caches_in_the_other_order_are_refused():
+    model, tokens = load(), sample_stories(2)[0]
+    _, caches = model.extend(tokens[:, :15])
+    with pytest.raises(ValueError, match="Are the caches in the order of the layers"):
+        model.extend(tokens[:, 15:], caches[::-1])
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
+        (lambda: Decoder(5, num_layers=0), ValueError, "num_layers"),
+        (lambda: Decoder(5, max_length=0), ValueError, "max_length"),
+        (lambda: Decoder(5, d_model=10, num_heads=4), ValueError, "num_heads"),
+        (lambda: small()(torch.full((1, 3), VOCAB)), ValueError, "vocab_size - 1 = 12"),
+        (lambda: small()(torch.full((1, 3), -1)), ValueError, "vocab_size - 1 = 12"),
+        (lambda: small()(torch.zeros(1, 0, dtype=torch.long)), ValueError, "at least one token"),
+        (
+            lambda: small().extend(text(3), small(layers=1).extend(text(2))[1]),
+            ValueError,
+            "one for each of 2 layers",
+        ),
+        (
+            lambda: small().extend(text(3), small().extend(text(2))[1]),
+            ValueError,
+            "another model, or by a copy",
+        ),
+        (lambda: sample(torch.zeros(2, 3), -1), ValueError, "at least 0"),
+        (lambda: generate(small(), text(1), 0), ValueError, "count"),
+        (lambda: previous_token_score(torch.zeros(3, 1, 1)), ValueError, "n >= 2"),
+        (lambda: next_token_loss(torch.zeros(2, 1, VOCAB), text(1)), ValueError, "n >= 2"),
+        (lambda: ablate_head(small(), 2, 0), ValueError, "layer: expected at most 1"),
+        (lambda: ablate_head(small(), 0, 3), ValueError, "head: expected at most 2"),
+        (lambda: ablate_head(small(), 0, 0, text(LENGTH + 1)), ValueError, "at most max_length = 11"),
         (lambda: Decoder(5.0), TypeError, "vocab_size"),
-        (lambda: Block(6, 2.0), TypeError, "num_heads"),
+        (lambda: Decoder(5, num_heads=2.0), TypeError, "num_heads"),
         (lambda: small()(torch.zeros(2, 3)), TypeError, "whole numbers"),
         (lambda: small()(text()[0]), ValueError, "Is an axis missing"),
         (lambda: sample(torch.zeros(2, 3).long(), 1), TypeError, "floating-point"),
         (lambda: sample(torch.zeros(2, 3), "hot"), TypeError, "temperature"),
         (lambda: sample(torch.zeros(3), 1), ValueError, "Is an axis missing"),
         (lambda: generate(small(), text(1), 2.5), TypeError, "count"),
+        (lambda: next_token_loss(torch.zeros(2, 4, VOCAB), text(5)), ValueError, "logits"),
         (lambda: ablate_head(small(), 0, "first"), TypeError, "head"),
     ],
 )
-def test_wrong_types_and_ranks_are_named(call, error, says):
+def test_what_cannot_be_is_refused(call, error, says):
     with pytest.raises(error, match=says):
         call()

@@ -15,22 +15,18 @@ from tests.no_network import refusing
 from tests.notebooks.chapters import ROOT
 
 transformers = pytest.importorskip("transformers")
+COMMON = {"vocab_size": 17, "attn_implementation": "eager", "initializer_range": 0.5}
 
 
 def bert(d_model, heads):
-    config = transformers.BertConfig(
-        hidden_size=d_model, num_attention_heads=heads, num_hidden_layers=2, intermediate_size=13,
-        vocab_size=17, max_position_embeddings=31, attn_implementation="eager", initializer_range=0.5,
-    )  # fmt: skip
+    sizes = {"hidden_size": d_model, "num_attention_heads": heads, "intermediate_size": 13}
+    config = transformers.BertConfig(num_hidden_layers=2, max_position_embeddings=31, **sizes, **COMMON)
     return with_biases(transformers.BertModel(config))
 
 
 def gpt2(d_model, heads, **changes):
-    config = transformers.GPT2Config(
-        n_embd=d_model, n_head=heads, n_layer=2, vocab_size=17, n_positions=31,
-        attn_implementation="eager", initializer_range=0.5, **changes,
-    )  # fmt: skip
-    return with_biases(transformers.GPT2Model(config))
+    sizes = {"n_embd": d_model, "n_head": heads, "n_layer": 2, "n_positions": 31}
+    return with_biases(transformers.GPT2Model(transformers.GPT2Config(**sizes, **COMMON, **changes)))
 
 
 @torch.no_grad()

@@ -1,0 +1,183 @@
+"""Today's attention layers, between the original's weights and ``MultiHeadAttention``.
+
+Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
+wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
+says more only if it can raise for another reason.
+
+Source: the modules of ``transformers``, ``models/NAME/modeling_NAME.py``.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from mha_lab import _expect as expect
+from mha_lab.multihead import MultiHeadAttention
+from mha_lab.positions import Rotary, rotary_frequencies, yarn_attention_factor, yarn_frequencies
+from mha_lab.scores import QueryKeyNorm, SoftcappedScore, TransformSequence
+
+LAYERS = ("Llama", "Mistral", "Gemma2", "Gemma3", "Qwen3", "Qwen3Next", "GptOss")
+GAIN_IS_STORED_MINUS_1 = ("Gemma3", "Qwen3Next")
+
+
+def from_transformers(module: nn.Module) -> MultiHeadAttention:
+    """A copy of an attention layer of a published model, with the same weights, dtype and device.
+
+    It has grouped keys and values, and, where the original has them, rotary positions, a window, normalised
+    queries and keys, a soft cap, sinks, a gate. A scale other than ``1 / sqrt(d_k)`` becomes part of the
+    query's weights, or of its gain if queries are normalised. Causal attention still needs its mask.
+
+    Args:
+        module: the attention layer of Llama, Mistral, Gemma 2 or 3, Qwen3, Qwen3-Next or GPT-OSS, as
+            ``transformers`` has it, such as ``model.layers[0].self_attn``.
+
+    Raises:
+        TypeError: it is another layer.
+        ValueError: its rotary frequencies follow another rule than the paper's, position interpolation or
+            YaRN, as in Llama 3.1.
+    """
+    kind, config, d_k = _kind(module), module.config, module.head_dim
+    transforms: list[nn.Module] = [_rotary(module)]
+    if hasattr(module, "q_norm"):
+        transforms.insert(0, QueryKeyNorm(d_k, eps=config.rms_norm_eps))
+    cap = getattr(module, "attn_logit_softcapping", None)
+    layer = MultiHeadAttention(
+        config.hidden_size,
+        config.num_attention_heads,
+        d_k=d_k,
+        d_v=d_k,
+        num_kv_heads=config.num_key_value_heads,
+        bias=module.o_proj.bias is not None,
+        dropout=module.attention_dropout,
+        transform=TransformSequence(*transforms),
+        score=None if cap is None else SoftcappedScore(cap),
+        window=config.sliding_window if kind == "Mistral" else getattr(module, "sliding_window", None),
+        sinks=hasattr(module, "sinks"),
+        gate=kind == "Qwen3Next",
+    ).to(module.o_proj.weight)
+    with torch.no_grad():
+        for ours, theirs, factor, offset in _pairs(layer, module):
+            ours.copy_(theirs * factor + offset)
+    return layer.train(module.training)
+
+
+def to_transformers(layer: MultiHeadAttention, module: nn.Module) -> None:
+    """Write the weights of ``layer`` into ``module``: the inverse of ``from_transformers``.
+
+    Args:
+        layer: what ``from_transformers(module)`` returned, perhaps trained since; it does not change.
+        module: the published layer; its weights are overwritten.
+
+    Raises:
+        TypeError: ``module`` is another layer.
+        ValueError: the two do not have the same shapes; nothing has changed.
+    """
+    _kind(module)
+    pairs = list(_pairs(layer, module))
+    with torch.no_grad():
+        for ours, theirs, factor, offset in pairs:
+            theirs.copy_((ours - offset) / factor)
+
+
+def group_kv_heads(layer: MultiHeadAttention, num_kv_heads: int) -> MultiHeadAttention:
+    """A copy whose query heads share keys and values: each group's projections are the mean of its heads'.
+
+    ``W_k[g] = mean of W_k[h] over the heads h of group g``, and so for ``W_v`` and the biases. Before it is
+    trained again, the copy computes something else.
+
+    Args:
+        layer: with any options; it does not change.
+        num_kv_heads: how many heads of keys and values are left; it divides the number that there are.
+
+    Returns:
+        The copy.
+
+    Source: Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
+    Checkpoints", sections 2.1 (the mean, for one head) and 2.2 (for groups).
+
+    >>> group_kv_heads(MultiHeadAttention(d_model=6, num_heads=3), 1).k_proj.weight.shape
+    torch.Size([2, 6])
+    """
+    expect.whole_number("num_kv_heads", num_kv_heads)
+    expect.divides("num_kv_heads", num_kv_heads, "the layer's num_kv_heads", layer.num_kv_heads)
+    grouped = copy.deepcopy(layer)
+    grouped.num_kv_heads = num_kv_heads
+    for projection in (grouped.k_proj, grouped.v_proj):
+        for parameter in filter(lambda p: p is not None, (projection.weight, projection.bias)):
+            heads = parameter.data.unflatten(0, (num_kv_heads, layer.num_kv_heads // num_kv_heads, -1))
+            parameter.data = heads.mean(dim=1).flatten(0, 1)
+        projection.out_features = len(projection.weight)
+    return grouped
+
+
+def _kind(module: object) -> str:
+    """Which of ``LAYERS``."""
+    name = type(module).__name__.removesuffix("Attention")
+    if not isinstance(module, nn.Module) or name not in LAYERS:
+        wanted = f"an attention layer of {', '.join(LAYERS)}, such as model.layers[0].self_attn"
+        expect.fail(TypeError, "module", wanted, type(module).__name__)
+    return name
+
+
+def _rotary(module: nn.Module) -> Rotary:
+    """Its rotary positions; in Gemma 3, they depend on the kind of layer."""
+    rope = module.config.rope_parameters
+    rope = rope.get(getattr(module, "layer_type", None), rope)
+    kind, base, factor = rope["rope_type"], float(rope["rope_theta"]), rope.get("factor") or 1.0
+    width = int(module.head_dim * rope.get("partial_rotary_factor", 1.0))
+    if kind in ("default", "linear"):
+        return Rotary(frequencies=rotary_frequencies(width, base=base, factor=factor), layout="halves")
+    if kind != "yarn" or rope.get("mscale"):
+        wanted = "'default', 'linear', or 'yarn' without mscale"
+        expect.fail(ValueError, "rope_parameters", f"rope_type {wanted}", rope)
+    frequencies = yarn_frequencies(
+        width,
+        factor,
+        rope["original_max_position_embeddings"],
+        base=base,
+        beta_fast=rope.get("beta_fast") or 32,
+        beta_slow=rope.get("beta_slow") or 1,
+        truncate=rope.get("truncate", True),
+    )
+    attention_factor = rope.get("attention_factor") or yarn_attention_factor(factor)
+    return Rotary(frequencies=frequencies, attention_factor=attention_factor, layout="halves")
+
+
+def _pairs(layer: MultiHeadAttention, module: nn.Module) -> Iterator[tuple[Tensor, Tensor, float, float]]:
+    """``(ours, theirs, factor, offset)`` with ``ours = theirs * factor + offset``, for all weights."""
+    kind, scale = _kind(module), module.scaling * math.sqrt(module.head_dim)
+    normed = hasattr(module, "q_norm")
+    both = [
+        (layer.q_proj, module.q_proj, 1.0 if normed else scale),
+        (layer.k_proj, module.k_proj, 1.0),
+        (layer.v_proj, module.v_proj, 1.0),
+        (layer.out_proj, module.o_proj, 1.0),
+    ]
+    for ours, theirs, factor in both:
+        for name in ("weight", "bias"):
+            a, b = getattr(ours, name), getattr(theirs, name)
+            if b is None:
+                continue
+            if kind == "Qwen3Next" and ours is layer.q_proj:  # for each head: its query, then its gate
+                b, gates = b.unflatten(0, (layer.num_heads, 2, layer.d_k)).unbind(1)
+                yield _same(getattr(layer.gate_proj, name).view_as(gates), gates), gates, 1.0, 0.0
+                a = a.view_as(b)
+            yield _same(a, b), b, factor, 0.0
+    if normed:
+        norm, offset = layer.transform[0], float(kind in GAIN_IS_STORED_MINUS_1)
+        yield _same(norm.query_norm.weight, module.q_norm.weight), module.q_norm.weight, scale, offset * scale
+        yield _same(norm.key_norm.weight, module.k_norm.weight), module.k_norm.weight, 1.0, offset
+    if layer.sinks is not None:
+        yield _same(layer.sinks, module.sinks), module.sinks, 1.0, 0.0
+
+
+def _same(ours: Tensor, theirs: Tensor) -> Tensor:
+    """``ours``, if both have one shape."""
+    if ours.shape != theirs.shape:
+        expect.fail(
+            ValueError, "layer", f"weights of shape {expect.shape(theirs.shape)}", expect.shape(ours.shape)
+        )
+    return ours
