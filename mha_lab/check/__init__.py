@@ -3,20 +3,22 @@
 >>> def causal_mask(n):
 ...     raise NotImplementedError
 >>> check(causal_mask)
-causal_mask: not attempted yet, 0 of 1 point
+○ causal_mask is not written yet: 0 of 1 point.
 0.0
 """
 
 import difflib
 import inspect
+from dataclasses import replace
 from typing import Any
 
+from mha_lab.check._progress import Progress, following, progress, record
 from mha_lab.check.diagnosis import Diagnosis, diagnose
-from mha_lab.check.report import Report, make
+from mha_lab.check.report import make, points, present
 from mha_lab.check.runner import run
 from mha_lab.exercises import Exercise, Rng, find, names
 
-__all__ = ["CheckResult", "check", "solution"]
+__all__ = ["CheckResult", "Progress", "check", "progress", "solution"]
 
 
 class CheckResult(float):
@@ -43,6 +45,10 @@ class CheckResult(float):
         result.message = message
         return result
 
+    def _repr_html_(self) -> str:
+        """Nothing that is seen: the report above says the points, and a notebook shows no bare number."""
+        return f"<span hidden>{self:g} of {points(self.possible)}</span>"
+
 
 def check(answer: Any) -> CheckResult:
     """Try ``answer`` on random problems, print a short report, and return the points.
@@ -50,7 +56,7 @@ def check(answer: Any) -> CheckResult:
     The exercise is found by the function's name. The function runs in a separate process, for at
     most 10 seconds of computing (see ``mha_lab.check.runner``): nothing that it does, prints or changes
     reaches the notebook, and an error that it raises is shown in the report. A stub that raises
-    ``NotImplementedError`` earns 0 points.
+    ``NotImplementedError`` earns 0 points. That an answer is right is kept for ``progress()``.
 
     Args:
         answer: the function itself: ``check(split_heads)``.
@@ -66,8 +72,14 @@ def check(answer: Any) -> CheckResult:
     problems = list(exercise.problems(Rng()))
     outcomes = run(exercise, answer, problems)
     diagnosis = diagnose(exercise, problems, outcomes)
-    report = make(exercise, diagnosis)
-    _show(report)
+    report, problem = make(exercise, diagnosis), ""
+    if report.state == "right":
+        problem, after = record(exercise), following(exercise)
+        if after:
+            report = replace(report, following=after.name, section=after.section, chapter=after.chapter)
+    present(report)
+    if problem:
+        print(problem)
     return CheckResult(exercise, diagnosis, str(report))
 
 
@@ -96,19 +108,3 @@ def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     return f"check: expected the name of an exercise ({', '.join(names())}), got {name}.{hint}"
-
-
-def _show(report: Report) -> None:
-    """As HTML in a notebook, as text in a terminal."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        shell = None
-    else:
-        shell = get_ipython()
-    if shell is not None and hasattr(shell, "kernel"):
-        from IPython.display import display
-
-        display(report)
-    else:
-        print(report)

@@ -127,10 +127,9 @@ class _Case:
         names = [f"`{name}`, which {_has(what)}" for name, what in self.outcomes[0].reads]
         if not names:
             return ""
-        return (
-            f"Your function uses the notebook's {' and '.join(names)}. "
-            "Everything that it needs is in its arguments."
-        )
+        arguments = inspect.signature(self.exercise.answer).parameters
+        where = "is in its arguments" if arguments else "must be inside the function"
+        return f"Your function uses the notebook's {' and '.join(names)}. Everything that it needs {where}."
 
     # Ways to explain it
 
@@ -151,9 +150,12 @@ class _Case:
         return None
 
     def _refused(self) -> Diagnosis | None:
-        if not any(o.kind == "raised" and o.value.startswith("Refused\n") for o in self.outcomes):
+        raised = [o.value for o in self.outcomes if o.kind == "raised"]
+        names = [value.removeprefix("Refused\n") for value in raised if value.startswith("Refused\n")]
+        if not names:
             return None
-        says = "Your function calls the finished version of the function that this exercise builds."
+        which = f"the finished `{names[0]}`, which" if names[0].replace(".", "").isidentifier() else "what"
+        says = f"Your function calls {which} this exercise asks you to write yourself."
         return self._say("calls-the-finished-one", says, "Write it from smaller pieces.")
 
     def _known(self) -> Diagnosis | None:
@@ -207,23 +209,48 @@ class _Case:
         if strangers:
             both = " and ".join(f"`{name}`" for name in strangers)
             says = f"Here the notebook's {both} is combined with values from the arguments, and does not fit."
+            says = says if arguments else f"Here the function uses the notebook's {both}."
             return self._say("uses-the-notebook", self._line(), says)
         if outcome.reads and name == "IndexError":
             says = "Is a size from the notebook used here, although the arguments have another one?"
             return self._say("uses-the-notebook", self._line(), says)
-        causes = errors.cause(name, text, where), self._in_front(raised)
+        first = errors.cause(name, text, where)
+        front = self._in_front(raised, said="in front" in first or "one truth value" in first)
+        causes = first, self._size(name, text), front
         return self._say("raises", self._line(), " ".join(filter(None, causes)))
 
-    def _in_front(self, raised: list[int]) -> str:
-        """Whether the answer is right without a batch and raises with one, judged by the first argument."""
+    def _size(self, name: str, text: str) -> str:
+        """For a size that the function has not read yet: which argument has it, if the docstring says so."""
+        missing = re.search(r"name '(\w+)' is not defined", text) if name == "NameError" else None
+        taken = (self.exercise.answer.__doc__ or "").split(" to ")[0]
+        shapes = [group.replace(" ", "").split(",") for group in re.findall(r"\(([^()]*)\)", taken)]
+        names = inspect.signature(self.exercise.answer).parameters
+        for argument, value, shape in zip(names, self.problems[self.shown], shapes, strict=False):
+            if missing and shape[-1] == missing[1] and isinstance(value, Tensor):
+                return f"It is the last size of an argument: `{missing[1]} = {argument}.shape[-1]`."
+        return ""
+
+    def _in_front(self, raised: list[int], *, said: bool) -> str:
+        """Whether the answer is right without a batch and raises with one, judged by the first argument.
+
+        ``said``: what has been said already tells what to do about axes in front.
+        """
         rank = [next((a.ndim for a in p if isinstance(a, Tensor)), 0) for p in self.problems]
         fine = [rank[i] for i in range(len(rank)) if i not in self.wrong]
         if not fine or max(fine) >= min(rank[i] for i in raised):
             return ""
-        return (
-            f"If the first argument has {max(fine)} axes, your function is right; with more, it fails. "
-            "Count axes from the end, as in `x.shape[-1]`: that works for 2 axes and for more."
-        )
+        if any(rank[i] == max(fine) for i in self.wrong):
+            return (
+                f"If the first argument has {max(fine)} axes, your function raises no error, but its result "
+                "is right for some sizes only. Often, such code contains a number that fits one example only."
+            )
+        says = "Your function works without a batch axis, and fails with one."
+        if not max(fine):
+            return "Your function works for single numbers, and fails for tensors with axes."
+        if max(fine) > 2:
+            says = f"Your function works if the first argument has {max(fine)} axes, and fails with more."
+        advice = "Count axes from the end, as in `x.shape[-1]`: that works for 2 axes and for more."
+        return says if said else f"{says} {advice}"
 
     def _line(self) -> str:
         """The line that raised, its text and its names, and what Python said."""

@@ -71,6 +71,11 @@ def _sizes(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     names = dict(where.get("names", []))
     if says := _lost_axis(part, names) or _opposite(names):
         return says
+    if "@" in part or "matmul" in part:
+        return (
+            "In a matrix product, the axes before the last two must have equal sizes, or 1. Did you swap an "
+            "axis that belongs there? `mT` swaps only the last two."
+        )
     return (
         "Two sizes of one axis differ, so the tensors cannot be combined entry by entry. Shapes line up from "
         "the right, and only an axis of length 1 fits any other length."
@@ -107,9 +112,23 @@ def _opposite(names: dict[str, str]) -> str:
     return ""
 
 
+def _sample(part: str, ranks: dict) -> str:
+    """``query[i] @ key[j]``, a dot product of two rows, where both have a batch axis."""
+    found = re.fullmatch(r"(\w+)\[(\w+)\] *@ *(\w+)\[(\w+)\]", part.strip())
+    if not found or found[2] == found[4] or ranks.get(found[1]) != 3 or ranks.get(found[3]) != 3:
+        return ""
+    row, other = f"{found[1]}[{found[2]}]", f"{found[3]}[{found[4]}]"
+    return (
+        f"`{found[1]}` and `{found[3]}` have 3 axes here, so `{row}` and `{other}` are matrices, and no "
+        "longer single rows: the first axis is the one in front, the batch."
+    )
+
+
 def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     part = where.get("part") or line
     if says := _turned(part, ranks):
+        return says
+    if says := _sample(part, ranks):
         return says
     rows, inner, outer, columns = (int(n) for n in found.groups())
     if re.search(r"\blinear\(", part):
@@ -129,9 +148,22 @@ def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     return says
 
 
+def _truth(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    if python := re.match(r"(max|min)\(", where.get("part") or line):
+        name = python.group(1)
+        return (
+            f"This is Python's own `{name}`, which compares whole rows. For the numbers along one axis, use "
+            f"`scores.a{name}(dim=-1, keepdim=True)`, with your tensor in place of `scores`."
+        )
+    if re.search(r"[<>=]=?[^&|]*[&|]|[&|][^&|]*[<>=]", line) and not re.search(r"\b(if|and|or|not)\b", line):
+        return "`&` and `|` bind more tightly than a comparison. Write brackets: `(a < b) & (c < d)`."
+    return "`if`, `and`, `or` and `not` need one truth value; for tensors: `&`, `|`, `~`, `.any()`, `.all()`."
+
+
 def _vector(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     return (
-        f"A product sums over one axis of each; here their lengths are {found.group(1)} and {found.group(2)}."
+        "A product sums over the last axis of the left tensor and the first of the right one; here their "
+        f"lengths are {found.group(1)} and {found.group(2)}."
     )
 
 
@@ -208,8 +240,9 @@ RULES: list[tuple[str, Says]] = [
     (r"(of ints,but got float|found float|not float\b|be int.* not float)", _float),
     (
         r"view size is not compatible",
-        "After a `transpose`, the numbers are in another order in memory: use `reshape`. (`x.contiguous()` "
-        "returns a copy; x itself does not change.)",
+        "`view` moves no numbers, and the numbers of this tensor are not stored row by row in memory. "
+        "`reshape` copies them row by row: is this the order that you want? (`x.contiguous()` returns a "
+        "copy, too; x itself does not change.)",
     ),
     (
         r"shape '.*' is invalid for input of size",
@@ -252,7 +285,7 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"Boolean value of Tensor with more than one value",
-        "`if`, `and`, `or` and `not` need one truth value; for tensors: `&`, `|`, `~`, `.any()`, `.all()`.",
+        _truth,
     ),
     (r"Dimension out of range", "There is no such axis: axes count from 0, or from -1 at the end."),
     (r"too many indices", "There are more indices than axes."),
@@ -266,8 +299,12 @@ RULES: list[tuple[str, Says]] = [
         "NumPy's average with weights needs to know along which `axis` to average.",
     ),
     (
-        r"number of sizes provided \(\d+\) must be greater or equal to the number of dimensions",
-        "A tensor of several numbers is written to a place for one number.",
+        r"number of sizes provided \((\d+)\) must be greater or equal to the number of dimensions",
+        lambda f, *_: (
+            "A tensor is expanded or written to a shape with fewer axes than it has."
+            if int(f.group(1))
+            else "A tensor of several numbers is written to a place for one number."
+        ),
     ),
     (
         r"Expected input batch_size \((\d+)\) to match target batch_size \((\d+)\)",
@@ -328,7 +365,11 @@ RULES: list[tuple[str, Says]] = [
     ),
     (r"RecursionError", "The function calls itself endlessly."),
     (r"ZeroDivisionError", "A division by zero: which of the sizes can be 0?"),
-    (r"ValueError: math domain", "This number has no root or logarithm."),
+    (
+        r"ValueError: math domain",
+        "This number has no root or logarithm. If it is a probability: a very small one is "
+        "rounded to 0. `log_softmax` gives its logarithm directly.",
+    ),
     (
         r"a leaf Variable that requires grad",
         "It changes a tensor that it is given: make a `clone()` first.",

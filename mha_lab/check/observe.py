@@ -7,6 +7,8 @@ import numpy as np
 
 from mha_lab.exercises._results import TOLERANCE, apart, as_array, close, kind, parts, same, shape
 
+NAN = " (nan?)"  # at the end of a label
+
 
 def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
     """How ``got`` differs from ``expected``, if it can be said simply; else an empty string."""
@@ -16,19 +18,30 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
     if len(pairs) == 1 and not isinstance(expected, tuple):
         return _sentence("Your result", *pairs[0])
     names = labels or tuple(f"result {i}" for i in range(len(pairs)))
+    asks = [name.endswith(NAN) for name in names]  # where is it NaN? answered in booleans
+    names = tuple(name.removesuffix(NAN) for name in names)
     wrong = [i for i, (one, other) in enumerate(pairs) if not same(one, other)]
     # A wrong shape is said first, then wrong weights: the rest is made from them.
     wrong.sort(key=lambda i: (shape(pairs[i][0]) == shape(pairs[i][1]), not _are_weights(pairs[i][0])))
     right = [names[i] for i in range(len(pairs)) if i not in wrong]
-    sentences = [_sentence(f"Your {names[i]}", *pairs[i]) for i in wrong]
+    sentences = [(_nan if asks[i] else _sentence)(f"Your {names[i]}", *pairs[i]) for i in wrong]
     found = next(filter(None, sentences), "")
     if right and wrong:
-        return f"Your {_are(right, 'right')}; your {_are([names[wrong[0]]], 'not')}. {found}".strip()
+        others = [names[i] for i in sorted(wrong)]
+        return f"Your {_are(right, 'right')}; your {_are(others, 'not')}. {found}".strip()
     return found
 
 
+def _nan(name: str, expected: Any, got: Any) -> str:
+    """The places, as booleans, of a result that should be NaN nowhere."""
+    one, other = as_array(expected), as_array(got)
+    if one is None or other is None or one.shape != other.shape or one.any():
+        return _sentence(name, expected, got)
+    return f"{name} is NaN at {int(other.sum())} of {other.size} places."
+
+
 def _are(names: list[str], what: str) -> str:
-    plural = len(names) > 1 or names[0].endswith("s")
+    plural = len(names) > 1 or _plural(names[0])
     return f"{' and '.join(names)} {'are' if plural else 'is'} {what}"
 
 
@@ -80,15 +93,20 @@ SAYS = {
     "wrong-sign": "Your numbers have the wrong sign.",
     "all-zero": "Your result is 0 everywhere.",
     "off-by-a-factor": "All your numbers are off by one common factor.",
-    "right-numbers-elsewhere": "Your result has the expected numbers, at other places.",
+    "right-numbers-elsewhere": "Your result has the expected numbers, but in the wrong places.",
     "columns-sum-to-1": "Your columns sum to 1, and your rows do not.",
     "rows-do-not-sum-to-1": "Your rows do not sum to 1.",
 }
 
 
+def _plural(name: str) -> bool:
+    """Your weights, but not your loss."""
+    return name.endswith("s") and not name.endswith("ss")
+
+
 def _sentence(name: str, expected: Any, got: Any) -> str:
     text = _said(name, expected, got)
-    if name.endswith("s"):  # your weights
+    if _plural(name):
         for one, many in (("has", "have"), ("is", "are"), ("sums", "sum")):
             text = text.replace(f"{name} {one} ", f"{name} {many} ", 1)
     return text
@@ -128,29 +146,35 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
         return f"{name} is 0 everywhere." if other.size > 1 else f"{name} is 0."
     if one.size > 1 and (times := factor(one, other)) is not None:
         return f"Every number of {_lower(name)} is {times:.3g} times the expected one."
-    if one.size > 1 and np.ptp(other.astype(float) - one) < TOLERANCE:
+    least = 2 if one.dtype.kind in "iu" else 1  # two whole numbers are often shifted alike by chance
+    if one.size > least and np.ptp(other.astype(float) - one) < TOLERANCE:
         by = float((other.astype(float) - one).flat[0])
         return f"Every number of {_lower(name)} is {'larger' if by > 0 else 'smaller'} by {abs(by):.3g}."
     if one.size > 2 and one.ndim == 1 and _reordered(one, other):
-        return f"{name} has the expected numbers, at other places."
+        return f"{name} has the expected numbers, but in the wrong places."
     if _is_weights(one):
         if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
             return f"The columns of {_lower(name)} sum to 1, and the rows do not: {_sums(other)}."
         if (off := ~np.isclose(one.sum(-1), other.sum(-1), atol=1e-3)).any():
             if one.ndim == 1:
                 return f"The numbers of {_lower(name)} sum to {_sums(other)}."
+            found, wanted = (_each(array[off]) for array in (other, one))
+            if found and wanted and off.size > 1:
+                verb, they = ("sums", "it") if off.sum() == 1 else ("sum", "they")
+                some = f"{off.sum()} of {off.size} rows of {_lower(name)}"
+                return f"{some} {verb} to {found}; {they} should sum to {wanted}."
             some = "The" if off.all() else "Some"
             return f"{some} rows of {_lower(name)} sum to {_sums(other[off])}, and not to {_sums(one[off])}."
         if _sums_to_one(other, -1):
             rows = "rows" if one.ndim > 1 else "numbers"
-            return f"The {rows} of {_lower(name)} sum to 1, as they should, and are not the expected ones."
+            return f"The {rows} of {_lower(name)} sum to 1, as they should, but the numbers are wrong."
         return ""
     if one.ndim == 1 and _is_weights(one) and not close(one.sum(-1), other.sum(-1)):
         return f"{name} sums to {_sums(other)}."
     if one.ndim > 1 and (axes := _turned(one, other)):
         return f"{name} would be right after a further `permute{axes}`."
     if one.size > 2 and _reordered(one, other):
-        return f"{name} has the expected numbers, at other places."
+        return f"{name} has the expected numbers, but in the wrong places."
     if one.size == 1:
         return ""
     right = int((~apart(one, other)).sum())
@@ -159,6 +183,8 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
 
 
 def _masks(name: str, one: np.ndarray, other: np.ndarray) -> str:
+    if one.ndim == 0 and name.endswith(" gradient"):
+        return "There is no gradient."
     if one.size > 1 and (one != other).all():
         return f"{name} is True where False is expected, and False where True is expected, at every place."
     counts = [(int((other & ~one).sum()), "True", "False"), (int((one & ~other).sum()), "False", "True")]
@@ -218,6 +244,12 @@ def _sums(array: np.ndarray) -> str:
     if len(sums) == 1:
         return sums[0]
     return f"{', '.join(sums[:3])} and so on" if len(sums) > 3 else f"{', '.join(sums[:-1])} and {sums[-1]}"
+
+
+def _each(array: np.ndarray) -> str:
+    """What every row sums to, if all sum to the same."""
+    sums = {f"{s:.3g}" for s in array.astype(float).sum(-1).flatten()}
+    return sums.pop() if len(sums) == 1 else ""
 
 
 def _turned(one: np.ndarray, other: np.ndarray) -> tuple[int, ...] | None:

@@ -3,6 +3,7 @@
 import html
 import inspect
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,33 +14,78 @@ from mha_lab.check.runner import Plain
 from mha_lab.exercises import Exercise
 from mha_lab.exercises import _results as compare
 
+MARKS = {"right": "✓", "wrong": "✗", "open": "○"}
+BARS = {"right": "--jp-success-color1, #2e7d32", "wrong": "--jp-error-color1, #d32f2f"}
+OTHER_BAR = "--jp-border-color1, #808080"
+ENTRY = re.compile(r"[^\s,\[\]()]+")
+CODE = "white-space: pre; overflow-x: auto; margin: 6px 0"
+
 
 @dataclass(frozen=True)
 class Report:
-    """Lines of text, and a link to the section that explains the mistake."""
+    """A verdict, sentences, an example as lines of a fixed width, and what to read or to do next."""
 
     headline: str
     lines: tuple[str, ...] = ()
     section: str = ""
     chapter: str = ""
+    state: str = ""  # one of MARKS
+    example: tuple[str, ...] = ()
+    following: str = ""  # the next exercise; ``section`` prepares it
+
+    @property
+    def _verdict(self) -> str:
+        return f"{MARKS[self.state]} {self.headline}" if self.state else self.headline
+
+    def _next(self, step: str, name: str) -> str:
+        return f"Next: {name}. It uses step {step}" if name else f"Next: read {step}"
 
     def __str__(self) -> str:
-        lines = [self.headline, *self.lines]
+        lines = [self._verdict, *self.lines, *(("", *self.example) if self.example else ())]
         if self.section:
-            lines.append(f'Read "{self.section}" in {self.chapter}.ipynb')
+            lines.append(self._next(f'"{self.section}" in {self.chapter}.ipynb', self.following))
         return "\n".join(lines)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """The same for a notebook; everything that comes from the answer is escaped."""
-        parts = [f"<strong>{html.escape(self.headline)}</strong>"]
-        if self.lines:
-            parts.append(f"<pre>{html.escape(chr(10).join(self.lines))}</pre>")
+        parts = [f"<div><strong>{html.escape(self._verdict)}</strong></div>"]
+        for said, _, code in (line.partition("\n") for line in self.lines):
+            parts += [f"<div>{html.escape(said)}</div>", _code(code)]
+        parts.append(_code("\n".join(self.example)))
         if self.section:
-            target = f"{self.chapter}.ipynb#{self.section.replace(' ', '-')}"
-            parts.append(f'Read <a href="{html.escape(target)}">{html.escape(self.section)}</a>')
-        return "<div>" + "<br>".join(parts) + "</div>"
+            step = link(self.section, self.chapter)
+            parts.append(f"<div>{self._next(step, html.escape(self.following))}</div>")
+        bar = f"border-left: 4px solid var({BARS.get(self.state, OTHER_BAR)}); padding-left: 10px"
+        style = f' style="{bar}"' if self.state else ""
+        return f"<div{style}>{''.join(parts)}</div>"
+
+
+def _code(text: str) -> str:
+    return f'<pre style="{CODE}" tabindex="0">{html.escape(text)}</pre>' if text else ""
+
+
+def link(section: str, chapter: str) -> str:
+    """A link to a section of a chapter, as HTML."""
+    target = f"{chapter}.ipynb#{section.replace(' ', '-')}"
+    return f'<a href="{html.escape(target)}">{html.escape(section)}</a>'
+
+
+def present(shown: Any) -> None:
+    """As HTML in a notebook, as text in a terminal."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        shell = None
+    else:
+        shell = get_ipython()
+    if shell is not None and hasattr(shell, "kernel"):
+        from IPython.display import display
+
+        display(shown)
+    else:
+        print(shown)
 
 
 def points(number: int | float) -> str:
@@ -49,32 +95,38 @@ def points(number: int | float) -> str:
 
 def make(exercise: Exercise, diagnosis: Diagnosis | None) -> Report:
     """The report on one answer; ``diagnosis`` is ``None`` for a stub."""
+    name, none = exercise.name, f"0 of {points(exercise.points)}"
     if diagnosis is None:
-        state = "the bug is still there" if exercise.bug else "not attempted yet"
-        return Report(f"{exercise.name}: {state}, 0 of {points(exercise.points)}")
+        said = f"The bug in {name} is still there" if exercise.bug else f"{name} is not written yet"
+        return Report(f"{said}: {none}.", state="open")
     if diagnosis.name is None:
-        return Report(f"{exercise.name}: right, {points(exercise.points)}")
+        return Report(f"{name} is right: {points(exercise.points)}.", state="right")
     lines = [diagnosis.seen] if diagnosis.seen else []
     if diagnosis.cause:
-        lines.append(
-            f"Likely cause: {diagnosis.cause.strip()}" if diagnosis.seen else diagnosis.cause.strip()
-        )
+        cause = diagnosis.cause.strip()
+        lines.append(f"Likely cause: {cause}" if diagnosis.seen else cause)
     if diagnosis.note:
         lines.append(diagnosis.note)
     if not lines:
         lines.append("This is not the expected result, and it is none of the known mistakes.")
-    if diagnosis.example:
-        lines += _example(exercise, *diagnosis.example)
-    headline = f"{exercise.name}: {diagnosis.name}, 0 of {points(exercise.points)}"
-    return Report(headline, tuple(lines), diagnosis.section, exercise.chapter)
+    if diagnosis.name in exercise.mistakes:
+        lines.append(f"The name of this mistake: {diagnosis.name}")
+    example = _example(exercise, *diagnosis.example) if diagnosis.example else []
+    headline = f"{name} is not right yet: {none}."
+    return Report(headline, tuple(lines), diagnosis.section, exercise.chapter, "wrong", tuple(example))
 
 
 def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> list[str]:
     """The smallest problem for which the answer differs, and the place of the difference."""
     names = inspect.signature(exercise.answer).parameters
-    lines = ["", "For example:"] if names else [""]
+    lines = ["For example:"] if names else []
     lines += [f"  {name} = {_show(value)}" for name, value in zip(names, arguments, strict=False)]
     if exercise.accepts is not None:  # what was seen says it: there is no single expected result
+        if isinstance(got, tuple) and len(got) == len(exercise.results):
+            return [
+                *lines,
+                *(f"  {name}: {_show(one)}" for name, one in zip(exercise.results, got, strict=True)),
+            ]
         return [*lines, f"  got: {_show(got)}"]
     pairs = compare.parts(expected, got)
     if pairs is None:
@@ -94,23 +146,43 @@ def _difference(name: str, expected: Any, got: Any) -> list[str]:
     for precision in (3, 6, 9):
         one, other = _show(expected, precision), _show(got, precision)
         if one != other:
-            return [f"  expected{name}: {one}", f"  got{name}:{' ' * 6}{other}", *_place(name, expected, got)]
+            one, other, marks = _aligned(one, other, _apart(expected, got))
+            lines = [f"  expected{name}: {one}", f"  got{name}:{' ' * 6}{other}"]
+            lines += [" " * len(f"  expected{name}: ") + marks] if marks else []
+            return [*lines, *_place(name, expected, got)]
     return _place(name, expected, got) or [
         f"  expected{name}: {compare.kind(expected)}, got: {compare.kind(got)}"
     ]
 
 
+def _apart(expected: Any, got: Any) -> np.ndarray | None:
+    """Which entries differ; ``None`` for results that are not two arrays of one shape."""
+    one, other = compare.as_array(expected), compare.as_array(got)
+    return None if one is None or other is None or one.shape != other.shape else compare.apart(one, other)
+
+
+def _aligned(one: str, other: str, apart: np.ndarray | None) -> tuple[str, str, str]:
+    """Two written arrays, entry below entry, and a line that marks the entries that differ."""
+    texts = [re.sub(r"\s", "", text).replace(",", ", ") for text in (one, other)]
+    entries = [ENTRY.findall(text) for text in texts]
+    if apart is None or apart.size < 2 or [len(each) for each in entries] != [apart.size] * 2:
+        return one, other, ""
+    width = max(len(entry) for each in entries for entry in each)
+    one, other = (ENTRY.sub(lambda entry: entry[0].rjust(width), text) for text in texts)
+    wrong = iter(apart.flat)
+    marks = ENTRY.sub(lambda _: ("^" if next(wrong) else " ") * width, texts[0])
+    return one, other, "" if apart.all() else re.sub(r"[^\^]", " ", marks).rstrip()
+
+
 def _place(name: str, expected: Any, got: Any) -> list[str]:
     """The first place where two large tensors of one shape differ."""
-    one, other = compare.as_array(expected), compare.as_array(got)
-    if one is None or other is None or one.shape != other.shape or one.size <= 8:
+    one, apart = compare.as_array(expected), _apart(expected, got)
+    if apart is None or apart.size <= 8 or not apart.any():
         return []
-    places = np.argwhere(compare.apart(one, other))
-    if not len(places):
-        return []
-    index = tuple(int(i) for i in places[0])
+    index = tuple(int(i) for i in np.argwhere(apart)[0])
     shown = [
-        f"{number}" if number.dtype == bool else f"{number:.6g}" for number in (one[index], other[index])
+        f"{array[index]}" if array.dtype == bool else f"{array[index]:.6g}"
+        for array in (one, compare.as_array(got))
     ]
     where = f" in{name}" if name else ""
     return [f"  first difference{where} at index {index}: expected {shown[0]}, got {shown[1]}"]

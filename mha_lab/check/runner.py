@@ -179,13 +179,13 @@ def read(message: Any) -> Outcome:
 def _where(said: dict) -> dict[str, Any]:
     if not said:
         return {}
-    texts = {key: str(said[key])[: trace.MOST] for key in ("function", "text", "part", "near")}
+    texts = {key: str(said[key])[: trace.MAX_CHARACTERS] for key in ("function", "text", "part", "near")}
     return texts | {"line": int(said["line"]), "names": _pairs(said["names"][:8])}
 
 
 def _pairs(said: list) -> tuple[tuple[str, str], ...]:
     """Names and what they are; a text that is not a name is dropped."""
-    kept = ((name[: trace.MOST], str(what)[: trace.MOST]) for name, what in said)
+    kept = ((name[: trace.MAX_CHARACTERS], str(what)[: trace.MAX_CHARACTERS]) for name, what in said)
     return tuple((name, what) for name, what in kept if name.isidentifier())
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mha_lab.exercises._finished import code_of
 
-MOST = 200  # characters of one text
+MAX_CHARACTERS = 200  # characters of one text
 _NAME = r"(?<![\w.'\"])[A-Za-z_]\w*"
 _INSTALLED = tuple(
     str(place) + os.sep
@@ -40,10 +40,10 @@ def brief(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"shape {tuple(value.shape)}" if value.ndim else f"a tensor of one number, {value.item():.4g}"
     if value is None or isinstance(value, bool | int | float):
-        return repr(value)[:MOST]
+        return repr(value)[:MAX_CHARACTERS]
     if isinstance(value, tuple | list) and len(value) < 9 and all(type(v) in (int, float) for v in value):
-        return repr(value)[:MOST]
-    return f"a {type(value).__name__}"[:MOST]
+        return repr(value)[:MAX_CHARACTERS]
+    return f"a {type(value).__name__}"[:MAX_CHARACTERS]
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
@@ -77,17 +77,17 @@ def _step(step: dis.Instruction) -> tuple[str, str] | None:
 
 def reads(answer: Any) -> list[list[str]]:
     """Tensors and numbers of the notebook that the function uses: ``[[name, what it is], ...]``."""
-    code, space = code_of(answer), getattr(answer, "__globals__", {})
-    if code is None:
-        return []
-    found = {}
-    for inner in _nested(code):
-        for step in dis.get_instructions(inner):
-            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and isinstance(
-                space.get(step.argval), Tensor | int | float | tuple | list
-            ):
-                found[step.argval] = brief(space[step.argval])
-    return [[name[:MOST], what] for name, what in found.items()][:4]
+    space = getattr(answer, "__globals__", {})
+    kinds = Tensor | int | float | tuple | list
+    found = {name: brief(space[name]) for name in uses(answer) if isinstance(space.get(name), kinds)}
+    return [[name[:MAX_CHARACTERS], what] for name, what in found.items()][:4]
+
+
+def uses(answer: Any) -> list[str]:
+    """The global names in a function's code, each once."""
+    code = code_of(answer)
+    steps = [step for inner in _nested(code) for step in dis.get_instructions(inner)] if code else []
+    return list(dict.fromkeys(s.argval for s in steps if s.opname in ("LOAD_GLOBAL", "LOAD_NAME")))
 
 
 def where(error: BaseException, answer: Any) -> dict[str, Any]:
@@ -119,12 +119,12 @@ def where(error: BaseException, answer: Any) -> dict[str, Any]:
         and isinstance(known[name], Tensor | int | float | tuple | list | type(None))
     }
     return {
-        "function": _function(steps, code)[:MOST],
+        "function": _function(steps, code)[:MAX_CHARACTERS],
         "line": line - _around(steps, code).co_firstlineno + 1,
-        "text": source.strip()[:MOST],
-        "part": part.strip()[:MOST],
-        "names": [[name[:MOST], what] for name, what in names.items()][:8],
-        "near": _near(error, known)[:MOST],
+        "text": source.strip()[:MAX_CHARACTERS],
+        "part": part.strip()[:MAX_CHARACTERS],
+        "names": [[name[:MAX_CHARACTERS], what] for name, what in names.items()][:8],
+        "near": _near(error, known)[:MAX_CHARACTERS],
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import combinations
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -149,6 +150,11 @@ class Exercise:
 def names() -> list[str]:
     """All exercises, in alphabetical order."""
     return sorted(module.name for module in iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def ordered() -> list[Exercise]:
+    """All exercises, in the order of the chapters."""
+    return [find(name) for name in Path(__file__).with_name("order.txt").read_text(encoding="utf-8").split()]
 
 
 def find(name: str) -> Exercise:

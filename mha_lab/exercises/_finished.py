@@ -18,13 +18,15 @@ class Refused(Exception):
     """The answer called the finished function that it should build."""
 
 
-def refuse() -> NoReturn:
+def refuse(name: str) -> NoReturn:
     """What a refused function does."""
-    raise Refused
+    raise Refused(name)
 
 
-# Put in the place of a refused function's code, so it finds nothing but what it imports.
-_REFUSE = (lambda *_, **__: __import__("mha_lab.exercises._finished", fromlist=["refuse"]).refuse()).__code__
+def _refusing(name: str) -> CodeType:
+    """Code for the place of a refused function's, where it finds nothing but what it imports."""
+    module = '__import__("mha_lab.exercises._finished", fromlist=["refuse"])'
+    return eval(f"lambda *_, **__: {module}.refuse({name!r})").__code__
 
 
 @contextlib.contextmanager
@@ -37,7 +39,7 @@ def refusing(functions: list[Any]) -> Iterator[None]:
                 found.append((function, function.__code__))
             function = getattr(function, "__wrapped__", None)
     for function, _ in found:
-        function.__code__ = _REFUSE
+        function.__code__ = _refusing(function.__qualname__)
     try:
         yield
     finally:

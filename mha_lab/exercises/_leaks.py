@@ -5,37 +5,41 @@ from collections import Counter
 from operator import mul
 
 import torch
+from torch.nn.functional import layer_norm
 
-LATER = "every output but the last depends on the later inputs"
+LATER = "every output but the last depends on the later tokens"
 LEAKS = (  # kind, what it does, a pair of tokens or None for all pairs, what else is special
-    ("first", "output 0 depends on input 1, and nothing else leaks", (0, 1), ""),
-    ("last", "the last output but one depends on the last input, and nothing else leaks", (-2, -1), ""),
-    ("far", "output 0 depends on the last input, and nothing else leaks", (0, -1), ""),
-    ("middle", "output 1 depends on input 3, and nothing else leaks", (1, 3), ""),
+    ("first", "output 0 depends on token 1, and nothing else leaks", (0, 1), ""),
+    ("last", "the last output but one depends on the last token, and nothing else leaks", (-2, -1), ""),
+    ("far", "output 0 depends on the last token, and nothing else leaks", (0, -1), ""),
+    ("middle", "output 1 depends on token 3, and nothing else leaks", (1, 3), ""),
     ("all", LATER, None, ""),
     ("all", LATER, None, "wider"),
     ("all", LATER, None, "wider"),
     ("tiny", f"{LATER}, by less than 0.001", None, "tiny"),
     ("negative", f"{LATER}, and falls as they grow", None, "negative"),
-    ("one-number", "the last number of an output depends on that of later inputs", None, "last number"),
+    ("norm", f"{LATER}, through a LayerNorm", None, "norm"),
+    ("one-number", "the last number of an output depends on that of later tokens", None, "last number"),
 )
 
 
 def future(rng):
-    """23 attentions with their ``n`` and ``d_model``, in random order; 20 of them leak.
+    """25 attentions with their ``n`` and ``d_model``, in random order; 22 of them leak.
 
     They leak for only half of all inputs: it depends on the first token, which is in no token's future. They
     come in pairs, of which one leaks if the other does not. So a test with one input passes them all with a
-    probability of 2 to the power of -20, or never, if the input is always the same.
+    probability of 2 to the power of -22, or never, if the input is always the same.
     """
     found = [(attention, 5, 3) for attention in _clean(5, 3)]
     for number, (kind, does, pair, special) in enumerate(LEAKS):
         n, d_model = 5 + rng.below(2), 2 + rng.below(2)
+        if special == "norm":
+            d_model = 4  # of two numbers, a LayerNorm leaves one sign
         pairs = torch.ones(n, n).triu(1) * (-1 if special == "negative" else 1)
         if pair is not None:
             pairs = torch.zeros(n, n)
             pairs[pair] = 1
-        does = f"in which, for about half of all x, {does}"
+        does = f"in which, for about half of all sentences, {does}"
         for one in _pair(rng, pairs, d_model, special):
             one.pair = number
             found.append((_named(kind, does, one), n, d_model))
@@ -50,7 +54,12 @@ def _pair(rng, pairs, d_model, special):
 
     def attention(x, there, missing):
         _expect(x, len(pairs), d_model)
-        mixed = _of_type(_chosen(x, direction, numbers, there, missing)[: len(x), : len(x)], x) @ x
+        chosen = _of_type(_chosen(x, direction, numbers, there, missing)[: len(x), : len(x)], x)
+        if special == "norm":
+            x = x if x.is_floating_point() else x.float()
+            normed = layer_norm(x, x.shape[-1:], eps=1e-10) * _of_type(wider[0, :-1], x)
+            return x + (chosen - torch.eye(len(x))).to(x.dtype) @ normed
+        mixed = chosen @ x
         if special == "tiny":
             return x + 3e-4 * torch.sin(mixed - x)
         if special == "last number":
@@ -89,8 +98,8 @@ def _clean(n, d_model):
         _expect(x, n, d_model)
         return x * last[: len(x)].to(x.dtype)
 
-    clean = "that does not leak: output i depends on the inputs"
-    alone = "that does not leak: the last output depends on its own input, the others on none"
+    clean = "that does not leak: output i depends on the tokens"
+    alone = "that does not leak: the last output depends on its own token, the others on none"
     return [
         _named("causal", f"{clean} up to i", causal, leaks=False),
         _named("past", f"{clean} before i", past, leaks=False),
@@ -121,11 +130,13 @@ class Watched:
     def __init__(self, attention):
         self.attention, self.calls, self.inputs, self.changed = attention, [], 0, Counter()
         self.base, self.start, self.touched, self.readable, self.plain = None, 0, set(), True, True
+        self.removed = []  # for each changed row, whether a LayerNorm removes the change
 
     def __call__(self, x):
         try:
             bare = torch.func.debug_unwrap(x)  # inside jacrev or vmap
             self.plain &= bare is x and not x.requires_grad
+            self.eps = torch.finfo(bare.dtype).eps if bare.is_floating_point() else 0.0
             for rows in bare.reshape(-1, *x.shape[-2:]).tolist():
                 self._remember(rows)
         except Exception:  # not a tensor, or one whose numbers cannot be read
@@ -137,6 +148,7 @@ class Watched:
         near = [_differ(rows, other) for other in (self.base, self.calls[-1])] if self.calls else []
         if any(0 not in places or len(places) < 2 for places in near):
             new = near[0] - self.touched - {0}
+            self.removed += [norm_removes(self.base[row], rows[row], self.eps) for row in near[0]]
             self.touched |= new
             self.changed.update(new)
         else:
@@ -160,6 +172,20 @@ class Watched:
             return "changes stay"
         return ""
 
+    def only_removed(self):
+        """Every change was one that a LayerNorm removes."""
+        return self.plain and bool(self.removed) and all(self.removed)
+
 
 def _differ(one, other):
     return {i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b}
+
+
+def norm_removes(before, after, eps):
+    """The numbers of a token were only changed by one number added to all, or by one positive factor."""
+    before, after = (torch.tensor(numbers, dtype=torch.float64) for numbers in (before, after))
+    rounding, added = 8 * eps, after - before
+    if added.max() - added.min() <= rounding * max(before.abs().max(), after.abs().max()):
+        return True
+    factor = (before @ after) / (before @ before) if before.any() else torch.zeros(())
+    return bool(factor > 0 and (after - factor * before).abs().max() <= rounding * after.abs().max())

@@ -1,9 +1,9 @@
-"""Attentions that see the padding, and others that do not, for the exercise ``sees_padding`` of chapter 06.
+"""Attentions that see the padding, and others that do not, for the exercise ``sees_padding`` of chapter 11.
 
 Each has ``sees``, the right answer, and ``says``, what it does. For those without a leak, ``follows`` means
 that outputs of padded tokens change with the padding, and ``spreads`` that a NaN in the padding reaches real
-tokens: 0 * NaN is NaN. All of them give real tokens the same numbers, to the last bit, wherever ``x`` lies in
-memory.
+tokens: 0 * NaN is NaN. All of them but ``only_rounds`` give real tokens the same numbers, to the last bit,
+wherever ``x`` lies in memory.
 """
 
 import dis
@@ -11,8 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch.nn.functional import layer_norm
 
 from mha_lab.exercises._finished import code_of
+from mha_lab.exercises._leaks import norm_removes
 
 IN_ORDER: list[Callable] = []
 LEAKS: list[Callable] = []
@@ -67,6 +69,12 @@ def divided_by_all(x, real):
     return ((x * real[:, None]).sum(0) / len(x)).repeat(len(x), 1)
 
 
+@_clean("it adds the padding and takes it away again, so only rounding changes an output", spreads=True)
+def only_rounds(x, real):
+    padded = 2 * torch.sin(x[~real]).sum(0)  # of three tokens at most 6: in float32, the change is below 5e-7
+    return ((torch.tanh(x) / 1000 + padded) - padded).masked_fill(~real[:, None], 0.0)
+
+
 @_leak("each token sees all tokens")
 def unmasked(x, real):
     return torch.softmax(x @ x.mT, -1) @ x
@@ -90,6 +98,12 @@ def last_place_only(x, real):
 @_leak("real tokens see a few thousandths of the last padded one")
 def tiny(x, real):
     return torch.tanh(x) + 0.004 * torch.sin(x[_padded(real)[-1:]]).sum(0)
+
+
+@_leak("real tokens see the padded ones after a LayerNorm")
+def after_a_norm(x, real):
+    normed = layer_norm(x[~real], x.shape[-1:], eps=1e-10) * torch.arange(1, x.shape[-1] + 1)
+    return torch.tanh(x) + normed.sum(0)  # the factors differ, so that the numbers do not sum to 0
 
 
 @_leak("the padding adds numbers to the first real token, and takes the same numbers from the last")
@@ -124,11 +138,30 @@ def half(one: tuple[int, int], other: tuple[int, int], turned: bool) -> Callable
     return for_half_of_all_inputs
 
 
+def _signed(turned: bool) -> Callable:
+    def for_one_sign(x, real):
+        if (x.detach().tolist()[_real(real)[0]][0] > 0) != turned:
+            return x
+        for place in _padded(real):
+            x = x + x[place]
+        return x
+
+    for_one_sign.sees = True
+    for_one_sign.says = (
+        "real tokens see the padding only if the first number of the first real token is "
+        f"{'positive' if turned else 'negative'}"
+    )
+    return for_one_sign
+
+
+WHERE_NEGATIVE, WHERE_POSITIVE = _signed(False), _signed(True)
+
+
 class Record:
     """A record of what an answer gives to an attention in each call."""
 
     FIELDS = ("calls", "inputs", "shared", "places", "columns", "rows", "gradient", "infinite", "shorter")
-    FIELDS += "remasked", "one_round"
+    FIELDS += "remasked", "one_round", "removed", "signs"
 
     def __init__(self, real):
         self.real, self.calls, self.unread, self.seen, self.groups = real.clone(), 0, 0, [], {}
@@ -167,9 +200,22 @@ class Record:
             changed = changed | (np.stack(group) != group[0]).any(0)
         padded = changed[~self.real.numpy()]
         rows = (self.seen[0] != self.seen[1]).any(1) if len(self.seen) > 1 else np.zeros(1, bool)
-        flags = self.gradient, self.infinite, self.shorter, self.remasked, _one_round(answer)
+        flags = self.gradient, self.infinite, self.shorter, self.remasked, _one_round(answer), self.removed()
+        tokens = [rows[self.real.numpy()] for rows in self.seen]
+        signs = (self.unread or any((sign * rows > 0).any() for rows in tokens) for sign in (-1, 1))
         bits = _bits(padded.any(1)), padded.any(0).sum(), _bits(rows)
-        return self.calls, self.inputs(), bool(groups), *bits, *flags
+        return self.calls, self.inputs(), bool(groups), *bits, *flags, _bits(signs)
+
+    def removed(self):
+        """Every change of the padding, with the same real tokens, is one that a LayerNorm removes."""
+        pairs = [
+            (group[0][place], rows[place])
+            for group in self.groups.values()
+            for rows in group[1:]
+            for place in _padded(self.real)
+            if (rows[place] != group[0][place]).any()
+        ]
+        return bool(pairs) and all(norm_removes(*pair, np.finfo(pair[0].dtype).eps) for pair in pairs)
 
 
 def _bits(flags):

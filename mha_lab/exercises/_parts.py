@@ -12,7 +12,7 @@ def split(x: Tensor, heads: int) -> Tensor:
 
 
 def bare_view(x: Tensor, heads: int) -> Tensor:
-    """Wrong: tokens cut across heads."""
+    """Wrong: several pieces of one token land in the same head."""
     return x.reshape(*x.shape[:-2], heads, x.shape[-2], x.shape[-1] // heads)
 
 

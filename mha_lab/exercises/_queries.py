@@ -18,6 +18,9 @@ from mha_lab.exercises import _results as compare
 MORE = 0.99 + 1e-6  # a score of exactly log(99 (n_k - 1)) gives 0.99, and rounding must not decide
 
 
+LIMIT = 100.5  # what the text of ``query_for_key`` allows is 100, and rounding must not decide
+
+
 def at_right_angles(rng, n_k, d_k, length=1.0, *, equal=False):
     """Keys ``(n_k, d_k)`` of about this length, within a factor of 2.5."""
     rows = torch.linalg.qr(rng.normal(d_k, n_k).double())[0].T
@@ -31,8 +34,8 @@ def all_keys(rng):
     yield at_right_angles(rng, 3, 5, 0.03)
     yield at_right_angles(rng, 3, 7, 0.4, equal=True)
     yield at_right_angles(rng, 3, 11, 2.0)
-    yield at_right_angles(rng, 3, 600, 8.0)
-    yield at_right_angles(rng, 11, 11, 40.0)
+    yield at_right_angles(rng, 3, 600, 4.0)
+    yield at_right_angles(rng, 11, 11, 4.0)
     yield at_right_angles(rng, 16, 2048, 0.0105, equal=True)  # everything that the text allows, at once
 
 
@@ -188,7 +191,7 @@ def _signs(cases: list[_Case]) -> tuple[str, str] | None:
     return None
 
 
-SCORE = "The dot product of a key with itself is its length squared: divide the key by `key @ key`."
+SCORE = "The dot product of a key with itself is its length squared."
 OWN = {
     0: ("length-not-divided-out", "{The} key's length is not divided out of your query."),
     -1: ("length-divided-out-once", "{The} key's length is divided out of your query once."),
@@ -222,17 +225,27 @@ RATIO = {
     -1: OWN[-1],
 }
 SHORT = ("too-short", "The direction of your query is right, but it is too short for some keys.")
-SMALL = {
-    True: (
-        "ignores-the-number-of-keys",
-        "Your score is the same for any number of keys. `exp` of it must be more than 99 times the sum of "
-        "all the others, and that sum grows with the number of keys.",
-    ),
-    False: (
-        "score-too-small",
-        "Your score is too small: `exp` of it must be more than 99 times the sum of all the others.",
-    ),
-}
+LONG = ("too-long", "The direction of your query is right, but it is too long for some keys.")
+BOTH = (
+    "too-short-and-too-long",
+    "The direction of your query is right, but it is too short for some keys and too long for others.",
+)
+
+
+def _small(cases: list[_Case], two: bool) -> tuple[str, str]:
+    """The score is not large enough: for any number of keys, or only for many."""
+    times, whom = ("49.5", ", for each of the two keys") if two else ("99", "")
+    enough = f"`exp` of it must be more than {times} times the sum of all the others{whom}"
+    scores = np.array([case.score for case in cases])
+    if np.ptp(scores) < 1e-2 * scores.max() and any(_reached(case) > MORE for case in cases):
+        says = f"Your score is the same for any number of keys. {enough}"
+        return "ignores-the-number-of-keys", f"{says}, and that sum grows with the number of keys."
+    return "score-too-small", f"Your score is too small: {enough}."
+
+
+def _reached(case: _Case) -> float:
+    """The weight that the chosen keys get."""
+    return softmax(scores_of(case.query, torch.from_numpy(case.keys)))[list(case.chosen)].sum()
 
 
 def _lengths(cases: list[_Case]) -> tuple[str, str] | None:
@@ -245,14 +258,19 @@ def _lengths(cases: list[_Case]) -> tuple[str, str] | None:
     for amount, what in plain.items():
         if np.allclose(own, amount, rtol=1e-3):
             return "keys-as-they-are", f"Your query is {what}. It is not made longer. {SCORE}"
+    if not two and np.ptp(own) < 1e-3 * own.max():
+        (name, says), factor = OWN[0], f"Your query is the key times {own[0, 0]:.6g} on every problem."
+        return name, f"{factor} {says.format(The='The')} {SCORE} So a short key needs a larger factor."
     alike = [case for case in cases if case.n_k == 3]  # a law may have another constant for other n_k
     found = []
     ratios = two and law([c.own[0] / c.own[1] for c in alike], [c.long[0] / c.long[1] for c in alike])
     ratio = ratios[0] if ratios else None if two else -2
+    # For two keys, length is no mistake as long as their dot products differ: a query may be very long.
     if np.ptp(norms) < 1e-3 * norms.max():
         found += [RATIO[ratio]] if ratio in RATIO else []
         says = f"Your query is {norms[0]:.6g} long on every problem, whatever the lengths of the keys are."
-        found.append(("one-length-for-all", says))
+        if ratio == -2:
+            found.append(("one-length-for-all", says))
     else:
         of_own, of_other, of_width = _exponents(alike) or (-2, 0, None)
         if two and of_other and of_own + 2 == of_other:
@@ -261,21 +279,30 @@ def _lengths(cases: list[_Case]) -> tuple[str, str] | None:
             found.append(OTHER[of_other])
         elif of_own in OWN:
             found.append(OWN[of_own])
-        if of_width in WIDTH:
+        if of_width in WIDTH and not (two and found):
             found.append(WIDTH[of_width])
         if not found and (of_own, of_other, of_width) == (-2, 0, 0.5):
-            scores = np.array([case.score for case in cases])
-            found.append(SMALL[bool(np.ptp(scores) < 1e-2 * scores.max())])
+            found.append(_bounds(cases, _small(cases, two)))
     if not found and ratio in RATIO:
         found.append(RATIO[ratio])
     if not found and ratio == -2:
-        found.append(SHORT)
+        found.append(_bounds(cases, SHORT))
     if not found:
         return None
     first = found[0][1].replace("{The}", "Each" if two else "The")
     if found[0] in (*OWN.values(), *OTHER.values()):
         first = f"{first} {SCORE}"
     return found[0][0], " Also: ".join([first, *(says for _, says in found[1:])])
+
+
+def _bounds(cases: list[_Case], short: tuple[str, str]) -> tuple[str, str]:
+    """``short``, or that a query along one key is too long; at least one of the queries is wrong."""
+    if len(cases[0].chosen) == 2:  # any length is allowed
+        return short
+    scores = [scores_of(case.query, torch.from_numpy(case.keys)) for case in cases]
+    if all(abs(of_one).max() <= LIMIT for of_one in scores):
+        return short
+    return LONG if min(map(_reached, cases)) > MORE else BOTH
 
 
 def _exponents(cases: list[_Case]) -> tuple[float, float, float] | None:

@@ -43,6 +43,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         if len(value) <= MAX_RESULTS and depth < 3:
             return tuple(plain(item, depth + 1) for item in value)
         return _plain_list(value)
+    if type(value).__module__ == "torch.return_types" and hasattr(value, "indices"):
+        return Plain(f"both results of `{type(value).__name__}` (values and indices)")
     return Plain(f"a {type(value).__name__}"[:80])
 
 
@@ -95,7 +97,8 @@ def parts(expected: Any, got: Any) -> list[tuple[Any, Any]] | None:
     if not isinstance(expected, tuple):
         return [(expected, got)]
     if isinstance(got, Plain) and got.array is not None and got.array.ndim:  # one tensor for several numbers
-        if len(got.array) != len(expected):
+        wanted = [shape(one) for one in expected]
+        if len(got.array) != len(expected) or not (() in wanted or {got.array.shape[1:]} == set(wanted)):
             return None
         got = tuple(got.array)
         got = tuple(Plain("", item) if getattr(item, "ndim", 0) else item.item() for item in got)

@@ -108,7 +108,7 @@ def _build(
 ):
     def answer(x, w, head):
         kept, cut = mixed(remove, x, w, head)
-        return gather(kept @ rows(x, cut, head), head)
+        return gather(kept @ rows(kept, cut, head), head)
 
     return answer
 
@@ -180,8 +180,8 @@ REMOVED = {
         (_kept(lambda h, head, n: h != n - 1),),
     ),
     "one-other-head-only": (
-        "Your output contains only one of the other heads. Does a loop return in its first round, or does "
-        "each round overwrite the one before?",
+        "Your output contains only one of the other heads. Does a loop return in its first iteration, or "
+        "does each iteration overwrite the one before?",
         (
             _kept(lambda h, head, n: h == int(head == 0)),
             _kept(lambda h, head, n: h == n - 1 - int(head == n - 1)),
@@ -304,9 +304,17 @@ def _explains(problems, results):
 
 
 FIRST = {name: (says, STEP, pieces[:1]) for name, (says, pieces) in REMOVED.items()}
+ALONE = {  # also with the head dropped, and its rows: then nothing else can be left out in its place
+    name: (
+        says,
+        STEP,
+        (*pieces, lambda remove, x, w, h: (_mix(_others(x, h)), _but(w, h * x.shape[3], x.shape[3]))),
+    )
+    for name, (says, pieces) in MIXED.items()
+}
 MISTAKES = {
     **deviations(_build, KNOBS | {"remove": FIRST}),  # two at once in their most usual form only
-    **deviations(_build, KNOBS, pairs=False),
+    **deviations(_build, KNOBS | {"mixed": ALONE}, pairs=False),
     "other-heads-not-summed": Mistake(
         "Your function returns one contribution for each of the other heads; the output is their sum.",
         STEP,
@@ -353,8 +361,8 @@ MISTAKES = {
         (lambda x, w, h: x[:, h] @ (_own(x, w, h).sum(0) - _own(x, w, h)[h]),),
     ),
     "other-rows": Mistake(
-        "You leave out the right head, but rows of w_o that are not its own, so some heads are multiplied "
-        "by rows that are not theirs.",
+        "You leave out the right head, but the wrong rows of w_o, so some heads are multiplied by the rows "
+        "of another head.",
         STEP,
         tuple(
             lambda x, w, h, start=start: parts.merge(_others(x, h)) @ _but(w, start(x, h), x.shape[3])
@@ -409,7 +417,8 @@ MISTAKES = {
     ),
     "all-rows-of-w_o": Mistake(
         "Your function multiplies heads of d_v columns by all num_heads * d_v rows of w_o: merge the heads "
-        "first, or give each its own rows. A slice of columns, `w_o[:, ...]`, keeps all rows.",
+        "first, or give each its own rows. (If your code slices `w_o[:, ...]`, it cuts columns, and keeps "
+        "all rows.)",
         STEP,
         (
             lambda x, w, h: _zero(x, w, h)[0] @ w,
@@ -440,7 +449,7 @@ EXERCISE = Exercise(
     answer=ablate_head,
     chapter="07_why_more_heads",
     section=STEP,
-    points=2,
+    points=1,
     problems=_problems,
     explains=_explains,
     mistakes=MISTAKES,

@@ -8,9 +8,9 @@ from mha_lab.exercises import Exercise, Mistake
 
 def attention_weights(scores):
     """``(..., n_q, n_k)`` to weights of the same shape."""
-    shifted = scores - scores.max(dim=-1, keepdim=True).values
-    raised = torch.exp(shifted)
-    return raised / raised.sum(dim=-1, keepdim=True)
+    shifted = scores - scores.amax(dim=-1, keepdim=True)
+    exps = torch.exp(shifted)
+    return exps / exps.sum(dim=-1, keepdim=True)
 
 
 def _problems(rng):
@@ -23,6 +23,7 @@ def _problems(rng):
     yield (torch.tensor([[-1000.0, -1001.0], [800.0, 799.0]]),)
     yield (torch.tensor([[-700.0, -701.5, -703.0]]),)
     yield (torch.tensor([[3.0], [-2.0]]),)
+    yield (torch.tensor([[60.0, 0.0, 120.0]]),)  # too far above the smallest, and not above the mean
 
 
 def _shifted(scores):
@@ -86,6 +87,13 @@ EXERCISE = Exercise(
             "0, and 0 / 0 is NaN: each row needs its own largest score.",
             STEP,
             (lambda s: torch.exp(s - s.max()) / torch.exp(s - s.max()).sum(-1, keepdim=True),),
+        ),
+        "shifted-by-a-constant": Mistake(
+            "Your function subtracts the same constant from all scores. In a row far below it, every exp "
+            "becomes 0; in a row far above it, exp becomes inf. Both give NaN: subtract the largest score of "
+            "each row.",
+            STEP,
+            tuple(lambda s, c=c: _naive(s - c) for c in (1000, 999, 900, 800, 500)),
         ),
         "shifted-by-the-mean": Mistake(
             "Your function subtracts a mean. A score far above the mean still overflows: subtract the "

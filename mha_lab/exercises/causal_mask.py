@@ -32,7 +32,7 @@ def _build(visible=lambda n: _full(n).tril(), form=lambda mask: mask, size=lambd
 STEP, CONVENTIONS = "1 Hide the future", "4 Three conventions"
 VISIBLE = {
     "mask-inverted": (
-        "Your mask is True where a key is hidden; in this series True means may attend.",
+        "Your mask is True where a key is hidden; in this course True means may attend.",
         CONVENTIONS,
         (lambda n: _full(n).triu(1),),
     ),
@@ -68,7 +68,7 @@ VISIBLE = {
 FORMS = {
     "numbers-in-place-of-booleans": (
         "Your mask contains the numbers 0 and 1. A comparison, or `.bool()`, turns them into booleans.",
-        CONVENTIONS,
+        STEP,
         (lambda mask: mask.float(),),
     ),
     "additive-mask": (
@@ -81,7 +81,7 @@ FORMS = {
         ),
     ),
     "axes-in-front": (
-        "Your mask has axes of length 1 in front, as for a batch and heads; it should be (n, n).",
+        "Your mask has axes of size 1 in front, as for a batch and heads; it should be (n, n).",
         STEP,
         (lambda mask: mask[None], lambda mask: mask[None, None]),
     ),

@@ -2,7 +2,9 @@
 
 import torch
 
+from mha_lab import merge_heads
 from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import _parts as parts
 from mha_lab.exercises.output_projection import GATHERED, MIXED, ROWS, STEP, own_rows
 
 
@@ -15,8 +17,10 @@ def fix_bias(heads, w_o, bias):
 def _stub(heads, w_o, bias):
     """What the heads write, plus a bias: (batch, n, d_model)."""
     output = 0
-    for head, rows in zip(heads.unbind(dim=1), w_o.chunk(heads.shape[1]), strict=True):
-        output = output + head @ rows + bias
+    for h in range(heads.shape[1]):
+        alone = torch.zeros_like(heads)
+        alone[:, h] = heads[:, h]  # the other heads fetch nothing
+        output = output + merge_heads(alone) @ w_o + bias
     return output
 
 
@@ -38,7 +42,7 @@ def _build(
     return lambda x, w, b: add(gather(mixed(x) @ rows(x, w)), b, x, w)
 
 
-BIAS = "4 The bias belongs to the sum, once"
+BIAS = "4 A bias at the output"
 ADDED = {
     "bias-for-each-head": (
         "Your output still has the bias once for each head.",
@@ -136,6 +140,15 @@ EXERCISE = Exercise(
             (
                 lambda x, w, b: (x @ own_rows(x, w + b)).sum(1),
                 lambda x, w, b: (x @ (own_rows(x, w) + b / x.shape[1])).sum(1),
+            ),
+        ),
+        "bias-before-w_o": Mistake(
+            "Your function adds the bias to the heads, before the product with w_o. The bias belongs to the "
+            "output: add it after the product.",
+            BIAS,
+            (
+                lambda x, w, b: (parts.merge(x) + b) @ w,
+                lambda x, w, b: (parts.merge(x) + x.shape[1] * b) @ w,
             ),
         ),
         "other-axis-taken-apart": Mistake(

@@ -70,7 +70,7 @@ def _build(keys=_both, values=_both, mask=RIGHT, scale=lambda d: d**0.5):
     return answer
 
 
-STEP = "6 Keep keys and values"
+STEP = "7 One more word"
 MASKS = {
     "triangle-as-before": (
         "The triangle still starts at the first key, as before: the new tokens do not see all kept ones.",
@@ -104,10 +104,10 @@ MASKS = {
         STEP,
         (_triangle(lambda n_new, n_old, q: n_old + 1),),
     ),
-    "shifted-by-one": (
-        "The triangle is shifted by one place, whatever the number of kept tokens.",
+    "shifted-by-a-fixed-number": (
+        "The triangle is shifted by a fixed number of places; shift it by the number of kept tokens.",
         STEP,
-        (_triangle(lambda n_new, n_old, q: 1),),
+        tuple(_triangle(lambda n_new, n_old, q, i=i: i) for i in range(1, 8)),
     ),
     "shifted-by-the-number-of-new-tokens": (
         "The triangle is shifted by the number of new tokens; shift it by the number of kept tokens.",

@@ -93,7 +93,7 @@ CHOICES = {
             (lambda x: x,),
         ),
         "averaged-over-seeds": (
-            "You average over the seeds, and take the spread between problems: it is the other axis.",
+            "You average over the seeds, and take the spread between problems. Which of them were repeated?",
             (lambda x: x.mean(dim=0),),
         ),
         "counts-for-shares": (
@@ -106,7 +106,7 @@ CHOICES = {
     },
     "spread": {
         "biased-spread": (
-            "Your standard deviation divides by n, as np.std does by default; divide by n - 1 (`ddof=1`).",
+            "Your standard deviation divides by n. Divide by n - 1, as `.std()` of a tensor does by default.",
             (lambda reduce, one, two: reduce(two - one).std(correction=0),),
         ),
         "variance": (
@@ -125,12 +125,13 @@ CHOICES = {
     },
     "divisor": {
         "counts-problems": (
-            "Your n still counts problems; the independent repetitions are the trainings, one for each seed.",
+            "Your n still counts problems; the independent repetitions are the training runs, one for each "
+            "seed.",
             (lambda gap, one: one.shape[1] ** 0.5, lambda gap, one: one.numel() ** 0.5),
         ),
         "not-divided": (
-            "Your spread is not divided by the root of n, so the interval is that of a single training and "
-            "not of the mean.",
+            "Your spread is not divided by the square root of n, so the interval is that of a single "
+            "training run, not that of the mean.",
             (lambda gap, one: 1.0,),
         ),
         "divided-by-n": (
@@ -142,11 +143,12 @@ CHOICES = {
             (lambda gap, one: 2.0 * len(gap), lambda gap, one: len(gap) / 2),
         ),
         "root-of-n-minus-1": (
-            "Your spread is divided by the root of n - 1; use n - 1 in the standard deviation, and n here.",
+            "Your spread is divided by the square root of n - 1; use n - 1 in the standard deviation, "
+            "and n here.",
             (lambda gap, one: (len(gap) - 1) ** 0.5,),
         ),
         "counts-both-groups": (
-            "Your n counts the trainings of both models; a gap is made of two trainings, so there are half "
+            "Your n counts the training runs of both models; a gap is made of two runs, so there are half "
             "as many gaps.",
             (lambda gap, one: (2 * len(gap)) ** 0.5,),
         ),
@@ -155,7 +157,7 @@ CHOICES = {
             (lambda gap, one: 5**0.5,),
         ),
         "multiplied-by-the-root": (
-            "Your spread is multiplied by the root of n, not divided by it.",
+            "Your spread is multiplied by the square root of n, not divided by it.",
             (lambda gap, one: len(gap) ** -0.5,),
         ),
     },

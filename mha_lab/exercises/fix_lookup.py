@@ -46,8 +46,8 @@ def _unit(rows):
     return rows / rows.norm(dim=-1, keepdim=True)
 
 
-STEP = "6 Keys decide the weights, values only what is fetched"
-ONE, SCALE = "1 One query, one key", "3 The right scale for this example"
+STEP = "6 What do keys decide, and what do values decide?"
+ONE, SCALE = "1 One query, one key", "11 Appendix: the scale of another layer"
 SEARCHED = {
     "values-searched": (
         "Your function scores the query against the values.",
@@ -113,12 +113,13 @@ DIVISORS = {
         (lambda q, k: q.shape[-1] ** -0.5,),
     ),
     "scaled-by-the-number-of-keys": (
-        "Your scores are divided by the root of n_k, the number of keys; use d, the width of a key.",
+        "Your scores are divided by the square root of n_k, the number of keys; use d, the width of a key.",
         SCALE,
         (lambda q, k: math.sqrt(len(k)),),
     ),
     "scaled-by-the-number-of-queries": (
-        "Your scores are divided by the root of n_q, the number of queries; use d, the width of a key.",
+        "Your scores are divided by the square root of n_q, the number of queries; use d, the width of a "
+        "key.",
         SCALE,
         (lambda q, k: math.sqrt(len(q)),),
     ),

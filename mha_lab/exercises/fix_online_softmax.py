@@ -54,7 +54,7 @@ def _weight(highest, raised, score):
     return torch.exp(score - raised)
 
 
-def _carry(total, correction, weight):
+def _rescaled(total, correction, weight):
     return total * correction + weight
 
 
@@ -63,8 +63,8 @@ def _build(
     raise_=torch.maximum,
     correct=_correction,
     weigh=_weight,
-    total=_carry,
-    output=_carry,
+    total=_rescaled,
+    output=_rescaled,
     each=lambda output, total: output,
     keep=lambda highest, raised, score: raised,
     finish=torch.div,
@@ -103,7 +103,7 @@ def _last(total, correction, weight):
     return weight
 
 
-STEP, BREAK = "3 The softmax in one pass", "9 Break it: the maximum left out"
+STEP, BREAK = "3 The softmax in one pass", "7 Break it: the maximum left out"
 KNOBS = {
     "total": {
         "total-not-corrected": (
@@ -313,7 +313,7 @@ EXERCISE = Exercise(
     answer=fix_online_softmax,
     chapter="08_what_attention_costs",
     section=STEP,
-    points=2,
+    points=1,
     problems=_problems,
     bug=_stub,
     mistakes={

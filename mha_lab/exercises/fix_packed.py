@@ -1,4 +1,4 @@
-"""Chapter 06: a fused projection cut in the order of another project."""
+"""Chapter 06: a packed projection cut in the order of another project."""
 
 from itertools import permutations, product
 
@@ -10,15 +10,15 @@ from mha_lab.exercises import Exercise, Mistake, deviations
 def fix_packed(x, w_qkv, num_heads):
     """``(batch, n, d_model)`` and ``(d_model, 3 * d_model)`` to query, key, value, each split into heads."""
     batch, n, d_model = x.shape
-    both = (x @ w_qkv).view(batch, n, 3, num_heads, d_model // num_heads)
-    query, key, value = both.permute(2, 0, 3, 1, 4)
+    pieces = (x @ w_qkv).view(batch, n, 3, num_heads, d_model // num_heads)
+    query, key, value = pieces.permute(2, 0, 3, 1, 4)
     return query, key, value
 
 
 def _stub(x, w_qkv, num_heads):
     batch, n, d_model = x.shape
-    both = (x @ w_qkv).view(batch, n, num_heads, 3, d_model // num_heads)
-    query, key, value = both.permute(3, 0, 2, 1, 4)
+    pieces = (x @ w_qkv).view(batch, n, num_heads, 3, d_model // num_heads)
+    query, key, value = pieces.permute(3, 0, 2, 1, 4)
     return query, key, value
 
 
@@ -81,7 +81,7 @@ def _moved(x, w, h, sizes):
     return tuple(_cut(y, h, d, sizes).movedim(sizes.index("3") + 2, 0).transpose(2, 3))
 
 
-STEP, CLINIC = "1 One matrix for three projections", "8 Break it: a clinic"
+STEP = "1 One matrix for three projections"
 VIEW = "view and reshape cut the numbers as they lie in memory; permute or transpose moves an axis."
 BLOCKS = {
     "head-by-head": (
@@ -106,7 +106,7 @@ BLOCKS = {
     ),
     "three-put-in-front-by-view": (
         f"Your function puts the axis of length 3 before the tokens without a permute. {VIEW}",
-        CLINIC,
+        STEP,
         (
             lambda y, h, d: y.reshape(3, *y.shape[:2], h, d),
             lambda y, h, d: y.reshape(len(y), 3, y.shape[1], h, d).transpose(0, 1),
@@ -118,7 +118,7 @@ BLOCKS = {
     "heads-put-in-front-by-view": (
         f"Your function puts the axis of the heads before the tokens without a transpose, before it takes "
         f"the blocks apart. {VIEW}",
-        CLINIC,
+        STEP,
         (
             lambda y, h, d: y.reshape(len(y), h, y.shape[1], 3, d).permute(3, 0, 2, 1, 4),
             lambda y, h, d: y.reshape(len(y), h, y.shape[1], d, 3).permute(4, 0, 2, 1, 3),
@@ -128,12 +128,12 @@ BLOCKS = {
 HEADS = {
     "view-without-transpose": (
         f"Each block gets the shape (batch, num_heads, n, d_k) without a transpose. {VIEW}",
-        CLINIC,
+        STEP,
         (lambda t: t.reshape(3, t.shape[1], t.shape[3], t.shape[2], -1),),
     ),
     "transposed-before-the-cut": (
         f"Each block is first transposed to (batch, d_model, n), and then cut into heads. {VIEW}",
-        CLINIC,
+        STEP,
         (lambda t: t.flatten(3).mT.reshape(3, t.shape[1], t.shape[3], t.shape[2], -1),),
     ),
     "not-transposed": (
@@ -217,7 +217,7 @@ EXERCISE = Exercise(
         "view-that-cannot-be": Mistake(
             "view only cuts the numbers as they lie in memory, but here they lie in another order. You can "
             "cut the last axis alone; to move another axis, use transpose or permute.",
-            CLINIC,
+            STEP,
             (lambda x, w, h: (x @ w).chunk(3, -1)[0].view(len(x), h, x.shape[1], -1),),
         ),
         "cut-along-the-batch": Mistake(

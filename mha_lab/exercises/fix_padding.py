@@ -13,9 +13,10 @@ def fix_padding(scores, lengths):
 
 
 def _stub(scores, lengths):
+    """The chapter's."""
     real = torch.arange(scores.shape[-1]) < lengths[:, None]
     mask = real[:, :, None]
-    return mha_lab.masked_softmax(scores, mask)
+    return torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
 
 
 def _problems(rng):
@@ -89,7 +90,7 @@ REAL = {
 }
 AXES = {
     "masks-queries-not-keys": (
-        "Your mask still lies along the axis of the queries: it hides rows, but should hide columns.",
+        "Your mask still varies along the query axis: it hides rows, but should hide columns.",
         STEP,
         ((lambda r: r[:, :, None],),),
     ),
@@ -104,8 +105,8 @@ AXES = {
         ((lambda r: r[:, :, None] | r[:, None, :],),),
     ),
     "axis-of-queries-missing": (
-        "Your mask is (batch, n), and lines up with the last two axes of the scores, (n, n): it needs an "
-        "axis of length 1 for the queries.",
+        "In your mask, batch and keys are side by side, so the batch lines up with the queries of the "
+        "scores, (batch, n, n). Put an axis of size 1, for the queries, between the batch and the keys.",
         STEP,
         ((lambda r: r,), (lambda r: r[None],)),
     ),
@@ -123,13 +124,13 @@ AXES = {
 WEIGH = {
     "masked-after-softmax": (
         "Keys are hidden after the softmax, so the visible weights no longer sum to 1.",
-        "2 Before the softmax, not after",
+        "2 Before or after the softmax?",
         ((lambda s, m: s.softmax(-1) * m,),),
     ),
     "hidden-scores-take-part": (
         "Hidden scores take part in the softmax, or in the maximum that is subtracted, before they are "
         "hidden: beside a large hidden score, the visible weights become 0.",
-        "2 Before the softmax, not after",
+        "2 Before or after the softmax?",
         (
             (
                 lambda s, m: s.softmax(-1) * m / (s.softmax(-1) * m).sum(-1, keepdim=True),
@@ -142,7 +143,7 @@ WEIGH = {
     "exp-overflows": (
         "Your function takes exp of the scores as they are: above about 88 the result is infinite in "
         "float32.",
-        "2 Before the softmax, not after",
+        "2 Before or after the softmax?",
         (
             (
                 lambda s, m: s.exp() * m / (s.exp() * m).sum(-1, keepdim=True),
@@ -227,7 +228,7 @@ EXERCISE = Exercise(
             (lambda s, n: s.masked_fill(-torch.inf, ~_real(s, n)),),
         ),
         "all-lengths-at-once": Mistake(
-            "One whole number is needed there, but your function gives the lengths of all sentences at once.",
+            "One whole number is needed there, but your function gives the lengths of all sentences.",
             STEP,
             (lambda s, n: _sliced(s, n), lambda s, n: torch.arange(n)),
         ),

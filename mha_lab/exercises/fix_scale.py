@@ -24,6 +24,11 @@ def _stub(x, w_q, w_k):
 def _problems(rng):
     x, w_q = torch.tensor([[1.0, 2.0, 0.5], [-1.0, 3.0, 1.0]]), torch.tensor([[2.0], [1.0], [3.0]])
     yield x, w_q, torch.tensor([[1.0], [4.0], [-2.0]])
+    w_q, w_k = (
+        torch.tensor([[2.0, 1.0], [1.0, -1.0], [3.0, 2.0]]),
+        torch.tensor([[1.0, 0.0], [4.0, 2.0], [-2.0, 1.0]]),
+    )
+    yield x, w_q, w_k
     for leading in (0, 1, 1, 2):
         n, d_model, d_k, *batch = rng.primes(3 + leading)
         yield rng.normal(*batch, n, d_model), rng.normal(d_model, d_k), rng.normal(d_model, d_k)
@@ -35,7 +40,7 @@ def _build(product=lambda q, k: q @ k.mT, divisor=lambda q, x: math.sqrt(q.shape
 
 STEP = "5 Why divide by the square root of d_k?"
 DIVISORS = {
-    "not-scaled": ("Your scores are not divided: they spread by sqrt(d_k).", STEP, (lambda q, x: 1,)),
+    "not-scaled": (scores.DIVISORS["not-scaled"][0], STEP, (lambda q, x: 1,)),
     "scaled-by-d_k": scores.DIVISORS["scaled-by-d_k"],
     "half-of-d_k": scores.DIVISORS["half-of-d_k"],
     "multiplied-by-the-root": scores.DIVISORS["multiplied-by-the-root"],
@@ -45,25 +50,29 @@ DIVISORS = {
         (lambda q, x: math.sqrt(x.shape[-2]),),
     ),
     "scaled-by-d_model": (
-        "Your scores are divided by the root of the width of x, as before; the sum in a dot product has d_k "
+        "Your scores are divided by the square root of the width of x, as before; the sum in a dot "
+        "product has d_k "
         "terms.",
         STEP,
         (lambda q, x: math.sqrt(x.shape[-1]),),
     ),
     "scaled-by-d_model-itself": (
-        "Your scores are divided by the width of x; divide by the root of d_k, the number of terms in a dot "
+        "Your scores are divided by the width of x; divide by the square root of d_k, the number of "
+        "terms in a dot "
         "product.",
         STEP,
         (lambda q, x: x.shape[-1],),
     ),
     "scaled-twice": (
-        "Your scores are divided by the root of d_model and by that of d_k: only the root of d_k is needed.",
+        "Your scores are divided by the square root of d_model and by that of d_k: only the root of d_k "
+        "is needed.",
         STEP,
         (lambda q, x: math.sqrt(x.shape[-1] * q.shape[-1]),),
     ),
     "scaled-by-an-axis-from-the-front": (
-        "Your scores are divided by the root of a size counted from the front, such as query.shape[1] or "
-        "len(query). With axes in front, that is not d_k; shape[-1], counted from the end, always is.",
+        "Your scores are divided by the square root of a size counted from the front, such as "
+        "query.shape[1] or "
+        "len(query). This size is d_k for some shapes only; shape[-1], counted from the end, always is.",
         STEP,
         (lambda q, x: math.sqrt(q.shape[1]), lambda q, x: math.sqrt(q.shape[0])),
     ),

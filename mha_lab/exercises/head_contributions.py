@@ -5,7 +5,7 @@ import torch
 import mha_lab
 from mha_lab.exercises import Exercise, Mistake, deviations
 from mha_lab.exercises import _parts as parts
-from mha_lab.exercises.output_projection import BREAK, MIXED, ROWS, STEP, TWO, own_rows, problems
+from mha_lab.exercises.output_projection import MIXED, ROWS, STEP, TWO, own_rows, problems
 
 
 def head_contributions(heads, w_o):
@@ -127,8 +127,8 @@ EXERCISE = Exercise(
         ),
         "all-rows-of-w_o": Mistake(
             "Your function multiplies one head by all num_heads * d_v rows of w_o; a head owns d_v of them. "
-            "A slice of the columns, `w_o[:, ...]`, keeps all rows.",
-            BREAK,
+            "(If your code slices `w_o[:, ...]`, it cuts columns, and keeps all rows.)",
+            STEP,
             (
                 lambda x, w: x @ w,
                 lambda x, w: x[:, 0] @ w,
@@ -141,7 +141,7 @@ EXERCISE = Exercise(
         "axes-of-w_o-swapped": Mistake(
             "Your function reads w_o as (d_v, num_heads, d_model): its rows are those of head 0, then those "
             "of head 1, so it is (num_heads, d_v, d_model).",
-            BREAK,
+            STEP,
             (lambda x, w: x @ w.view(x.shape[3], x.shape[1], -1),),
         ),
         "transpose-of-w_o": Mistake(

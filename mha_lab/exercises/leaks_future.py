@@ -1,4 +1,4 @@
-"""Chapter 04: does an attention see the future?"""
+"""Chapter 04: does an attention function see the future?"""
 
 import re
 from typing import NamedTuple
@@ -24,16 +24,17 @@ def leaks_future(attention, n, d_model):
     return False
 
 
-ASKED, ENOUGH = 20, 16  # inputs; if numbers are whole, two inputs may look like one
+ASKED, ENOUGH = 20, 16  # sentences; if numbers are whole, two may look like one
 
 
 # What a test returned, and how it got there, in words that are printed for `got`.
 WORDS = re.compile(
-    r"a test saying (True|False) after (\d+) calls?(?: with (\d+) inputs?)?"
+    r"a test saying (True|False) after (\d+) calls?(?: with (\d+) sentences?)?"
     r"(?:, row ([\d,]+) changed)?(?:, row (\d+) changed in (\d+))?"
-    r"(?:, (each call twice|no row changed|changes stay))?"
+    r"(?:, (each call twice|no row changed|changes stay|removed by a LayerNorm))?"
 )
-MOST = 78  # letters; ``plain`` keeps 80, with the "a " in front
+NORMED = "removed by a LayerNorm"
+MAX_LETTERS = 78  # letters; ``plain`` keeps 80, with the "a " in front
 
 
 class _Read(NamedTuple):
@@ -67,7 +68,7 @@ def _watch(answer, attention, n, d_model):
     if array is None or array.size != 1 or array.item() not in (0, 1):
         return result
     words = f"test saying {bool(array.item())} after {_many(len(watched.calls), 'call')}"
-    words += f" with {_many(watched.inputs, 'input')}" if watched.readable else ""
+    words += f" with {_many(watched.inputs, 'sentence')}" if watched.readable else ""
     rows = sorted(watched.changed)
     more = ""
     if manner := watched.manner():
@@ -77,7 +78,9 @@ def _watch(answer, attention, n, d_model):
     elif rows and not array.item() and watched.inputs >= ENOUGH > min(watched.changed.values()):
         row = min(rows, key=lambda row: watched.changed[row])
         more = f", row {row} changed in {watched.changed[row]}"
-    return type(words + more if len(words + more) <= MOST else words, (), {})()
+    elif watched.inputs >= ENOUGH and watched.only_removed():
+        more = f", {NORMED}"
+    return type(words + more if len(words + more) <= MAX_LETTERS else words, (), {})()
 
 
 def _read(result):
@@ -99,38 +102,42 @@ def _accepts(result, attention, n, d_model):
     read = _read(result)
     if read is None:
         return "wrong-dtype", f"Your function returns {compare.kind(result)}; True or False is expected."
-    if read.said == attention.leaks and not (read.few and not read.said):
+    normed = read.manner == NORMED and not read.said
+    if read.said == attention.leaks and not (read.few and not read.said) and not normed:
         return None
-    seen = f"Your function returns {read.said} for an attention {attention.does}."
+    seen = f"Your function returns {read.said} for an attention function {attention.does}."
     if read.calls:
-        seen += f" It called this attention {_many(read.calls, 'time')}"
-        seen += "." if read.inputs is None else f", with {_many(read.inputs, 'input')}."
+        seen += f" It called this function {_many(read.calls, 'time')}"
+        seen += "." if read.inputs is None else f", with {_many(read.inputs, 'sentence')}."
+    if read.said == attention.leaks and normed and not read.few:
+        seen += " False is right here, but every change of a token was one that a LayerNorm removes."
+        return SMALL["norm"][0], seen
     if read.said == attention.leaks:
-        return "too-few-inputs", f"{seen} False is right here, but at least {ASKED} inputs are required."
+        return "too-few-inputs", f"{seen} False is right here, but at least {ASKED} sentences are required."
     return ("false-alarm" if read.said else "misses-a-leak"), seen
 
 
 # From all verdicts to the cause
 
-NO_LEAK = "Your function returns True if an output depends on"
+NO_LEAK = "For some functions, your function returns True, because an output depends on"
 CAUSES = {
     "never-calls": "Your function never calls `attention`.",
     "no-copy": "The calls that you compare get the same numbers. `y = x` gives one tensor a second name, "
     "so a change of one changes both; `x.clone()` makes a copy. Is the changed one passed to `attention`?",
-    "always-false": "Your function returns False for every attention. Can the line that returns True be "
-    "reached?",
-    "always-true": "Your function returns True for every attention. Output i may depend on the inputs up to "
-    "i, its own included: compare only the outputs before the changed token.",
-    "inverted": "Your function returns True for all attentions that do not leak, and False for some that do: "
-    "are True and False swapped?",
-    "own-token": f"{NO_LEAK} its own input, which is no leak. Only the outputs before the changed token "
+    "always-false": "Your function returns False for every attention function. Can the line that returns "
+    "True be reached?",
+    "always-true": "Your function returns True for every attention function. Output i may depend on the "
+    "tokens up to i, its own included: compare only the outputs before the changed token.",
+    "inverted": "Your function returns True for all attention functions that do not leak, and False for "
+    "some that do: are True and False swapped?",
+    "own-token": f"{NO_LEAK} its own token, which is no leak. Only the outputs before the changed token "
     "j have to stay the same: `[:j]`, or above the diagonal, `triu(1)`.",
-    "earlier-inputs": f"{NO_LEAK} earlier inputs, which is no leak. After a change of token j, the outputs "
+    "earlier-inputs": f"{NO_LEAK} earlier tokens, which is no leak. After a change of token j, the outputs "
     "before j have to stay the same, not those after it.",
-    "changes-stay": f"{NO_LEAK} earlier inputs, which is no leak. Token 1 is still changed when token 2 is: "
+    "changes-stay": f"{NO_LEAK} earlier tokens, which is no leak. Token 1 is still changed when token 2 is: "
     "`y = x` makes no copy, but `x.clone()` does.",
-    "false-alarm": "Your function returns True for attentions that do not leak. An output may depend on its "
-    "own input and on earlier ones.",
+    "false-alarm": "Your function returns True for attention functions that do not leak. An output may "
+    "depend on its own token and on earlier ones.",
 }
 SMALL = {
     "tiny": (
@@ -143,6 +150,12 @@ SMALL = {
         "Your function misses leaks that make outputs smaller: a difference may be negative. Is `.abs()` "
         "missing?",
     ),
+    "norm": (
+        "norm-removes-the-change",
+        "A LayerNorm removes a change that adds the same number to all numbers of a token, or multiplies "
+        "them all by the same number. So such a change cannot show a leak that comes after a LayerNorm: add "
+        "new random numbers, `torch.randn(d_model)`.",
+    ),
     "one-number": (
         "one-number-of-a-token",
         "Your function misses a leak from and to the last number of a token: change and compare all numbers "
@@ -150,7 +163,7 @@ SMALL = {
     ),
 }
 EARLY, LATE = (
-    "Does a loop end too early, or does the input have fewer than n rows?",
+    "Does a loop end too early, or does `x` have fewer than n rows?",
     "Does a loop start too late?",
 )
 MISSED = {  # of the leaks from one token to one other
@@ -190,6 +203,7 @@ KINDS = {
     "middle": "from token 3 to output 1",
     "tiny": "that move outputs by less than 0.001",
     "negative": "that make outputs smaller",
+    "norm": "through a LayerNorm",
     "one-number": "from the last number of a token to that of an output",
     "all": "from all later tokens",
 }
@@ -235,8 +249,10 @@ def _misses(calm, missed):
     rest = frozenset(missed) - set(SMALL)
     if not found and rest and rest not in MISSED:
         kinds = "; ".join(KINDS[kind] for kind in KINDS if kind in missed)
-        enough = "Is one input that shows a leak enough for True?"
+        enough = "Is one sentence that shows a leak enough for True?"
         return [("misses-a-leak", f"In this run your function misses leaks {kinds}. {enough}")]
+    if any(read.manner == NORMED for _, read in calm):
+        missed = missed | {"norm"}  # even if it is found by rounding
     small = [SMALL[kind] for kind in SMALL if kind in missed]
     return (found or [MISSED[key] for key in MISSED if key == rest]) + small
 
@@ -265,21 +281,21 @@ def _rows(calm):
 
 def _few(calm):
     """The cause for a test that tries too few inputs."""
-    half = "a leak may show for only half of all inputs"
+    half = "a leak may show for only half of all sentences"
     few = [read for _, read in calm if read.few]
     if not few:
         return []
     inputs, calls = min(read.inputs for read in few), max(read.calls for read in few)
     if inputs >= ENOUGH:
         row, times = few[0].rare
-        where = f"of {_many(few[0].inputs, 'input')}, {times} have token {row} changed"
-        return [("too-few-inputs", f"Not every token is changed in every input ({where}), but {half}.")]
-    cause = f"Only {_many(inputs, 'input')} {'is' if inputs == 1 else 'are'} tried, but {half}."
+        where = f"of {_many(few[0].inputs, 'sentence')}, {times} have token {row} changed"
+        return [("too-few-inputs", f"Not every token is changed in every sentence ({where}), but {half}.")]
+    cause = f"Only {_many(inputs, 'sentence')} {'is' if inputs == 1 else 'are'} tried, but {half}."
     if inputs == 1:
         what = (
             f"Your function returns False after {_many(calls, 'call')}, but {half}." if calls <= 2 else cause
         )
-        why = "Is a loop missing, does a `return` end it in its first round, or is x the same in every round?"
+        why = "Is a loop missing, does a `return` end it in its first iteration, or is x always the same?"
         cause = f"{what} {why}"
     return [("too-few-inputs", cause)]
 
@@ -291,7 +307,7 @@ def _with(*size):
     )
 
 
-STEP = "6 Does it leak? Two tests"
+STEP = "6 Does it leak?"
 EXERCISE = Exercise(
     answer=leaks_future,
     chapter="04_masking",
@@ -328,7 +344,7 @@ EXERCISE = Exercise(
             ),
         ),
         "input-without-two-axes": Mistake(
-            "The input does not have two axes: call `attention` with one input at a time, (n, d_model).",
+            "The input does not have two axes: call `attention` with one sentence at a time, (n, d_model).",
             STEP,
             (
                 _with("n"),

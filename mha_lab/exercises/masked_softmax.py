@@ -21,10 +21,11 @@ def _problems(rng):
     large = torch.tensor([[1.0, 2.0, 200.0], [3.0, 1.0, -1.0]])
     last_hidden = torch.tensor([True, True, False])
     yield scores, some
-    yield scores, some.flip(-1) & empty
+    # Large scores come before empty rows: a cause that names them is shown with them.
     yield large, last_hidden
     yield torch.tensor([[120.0, 121.0, 3.0]]), last_hidden[None]  # large, and visible
-    yield torch.tensor([[-3000.0, -3001.0, 0.5]]), last_hidden[None]
+    yield torch.tensor([[-1e5, -1e5 - 1, 0.5]]), last_hidden[None]  # as low as the text says
+    yield scores, some.flip(-1) & empty
     yield torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[False, False, False]])
     yield scores, some, True
     yield scores, some.flip(-1) & empty, True
@@ -133,6 +134,7 @@ DIVISIONS = (
     lambda e, m: e / (e.sum(-1, keepdim=True) + 1e-9),
     lambda e, m: (e / e.sum(-1, keepdim=True)).masked_fill(~_some(m), 0),
     lambda e, m: e / e.sum(-1, keepdim=True).masked_fill(e.sum(-1, keepdim=True) == 0, 1),
+    lambda e, m: torch.where(e.sum(-1, keepdim=True) > 0, e / e.sum(-1, keepdim=True), 0.0),
 )
 HIDES = lambda e, m: e * m, lambda e, m: e.masked_fill(~m, 0)
 
@@ -141,7 +143,7 @@ def _first_axis(s):
     return 0 if s.ndim in (0, 1, 3) else 1
 
 
-STEP, FUTURE, LATE = "5 A query that may see nothing", "1 Hide the future", "2 Before the softmax, not after"
+STEP, FUTURE, LATE = "5 A query that may see nothing", "1 Hide the future", "2 Before or after the softmax?"
 INDEX = (
     "an index in square brackets needs a mask of the scores' own shape; `masked_fill` and `torch.where` "
     "broadcast a smaller one"
@@ -166,9 +168,10 @@ EXERCISE = Exercise(
             ),
         ),
         "nan-in-the-gradient": Mistake(
-            "A row that sees nothing becomes NaN, and is overwritten only after the softmax. The backward "
-            "pass goes through the softmax again, and finds the NaN there.",
-            STEP,
+            "A row that sees nothing becomes NaN. The result no longer has this NaN, but the gradient with "
+            "respect to the scores has it: `+` passes NaN on. `masked_fill` passes nothing on to a score "
+            "that it filled.",
+            "The gradient of an empty row",
             _of(_added, after=(AFTER[1], AFTER[2], AFTER[4])),
         ),
         "overwritten-in-place": Mistake(
@@ -194,13 +197,13 @@ EXERCISE = Exercise(
             "A large negative number hides nothing in a row in which every key has it: all its keys get the "
             "same weight.",
             STEP,
-            _of(*map(_filled, (-1e4, -1e6, -1e9, -1e30, torch.finfo().min)), after=AFTER[:1]),
+            _of(*map(_filled, (-1e6, -1e9, -1e30, torch.finfo().min)), after=AFTER[:1]),
         ),
         "fill-not-low-enough": Mistake(
             "The number that replaces a hidden score is not low enough: beside low visible scores, a hidden "
             "key takes part in the softmax. -inf is always low enough.",
             STEP,
-            _of(*map(_filled, (-1.0, -10.0, -20.0, -50.0, -99.0, -100.0, -999.0, -1000.0))),
+            _of(*map(_filled, (-1.0, -10.0, -20.0, -50.0, -99.0, -100.0, -999.0, -1000.0, -1e4))),
         ),
         "mask-inverted": Mistake(
             "Your function hides the keys that may be seen: True means may attend.",
@@ -374,7 +377,7 @@ EXERCISE = Exercise(
         ),
         "axis-dropped": Mistake(
             "A sum, a maximum or `any` over the keys drops their axis, so the result lines up with the "
-            "wrong axis: `keepdim=True` keeps it with length 1.",
+            "wrong axis: `keepdim=True` keeps it with size 1.",
             STEP,
             (
                 lambda s, m: torch.softmax(_filled()(s, m), -1).masked_fill(~m.any(-1), 0),

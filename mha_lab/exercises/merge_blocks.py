@@ -108,27 +108,23 @@ def _quotients(m_a, m_b, shift):
     return torch.exp(m_a) / torch.exp(shift), torch.exp(m_b) / torch.exp(shift)
 
 
-STEP, BLOCKS, BREAK = (
-    "3 The softmax in one pass",
-    "4 Block by block",
-    "9 Break it: the maximum left out",
-)
+STEP, BREAK = "3 The softmax in one pass", "7 Break it: the maximum left out"
 KNOBS = {
     "highest": {
         "nan-for-empty-row": (
             "For a query that saw nothing in either half your function computes -inf - (-inf), which is NaN.",
-            BLOCKS,
+            STEP,
             (lambda a, b: (torch.maximum(a, b),) * 2,),
         ),
         "m-set-to-0": (
             "Your function returns the m in which -inf was replaced by 0: that is needed only for the "
             "differences. A score of 0 is not the same as no score.",
-            BLOCKS,
+            STEP,
             (lambda a, b: (_highest(a, b)[1],) * 2,),
         ),
         "m-made-finite": (
             "Your function returns a large negative number for m if nothing was seen; it should return -inf.",
-            BLOCKS,
+            STEP,
             tuple(
                 lambda a, b, low=low: (torch.maximum(a, b).clamp(min=low),) * 2
                 for low in (torch.finfo(torch.float32).min, -1e30, -1e9)
@@ -137,7 +133,7 @@ KNOBS = {
         "empty-half-as-0": (
             "Your function replaces -inf by 0 in each half before it takes the maximum: that 0 can be "
             "higher than the other m, although it is not a score.",
-            BLOCKS,
+            STEP,
             (
                 _empty_as_zero,
                 lambda a, b: (_empty_as_zero(a, b)[0], _highest(a, b)[1]),
@@ -182,6 +178,15 @@ KNOBS = {
             "the higher score differs from query to query.",
             STEP,
             (lambda a, b, s: (torch.exp(a - s), 1.0), lambda a, b, s: (1.0, torch.exp(b - s))),
+        ),
+        "always-the-same-half": (
+            "Your function computes the correction of the half with the lower m, but applies it to the same "
+            "half for all queries; which half has the lower m differs from query to query.",
+            STEP,
+            (
+                lambda a, b, s: (torch.exp(torch.minimum(a, b) - s), 1.0),
+                lambda a, b, s: (1.0, torch.exp(torch.minimum(a, b) - s)),
+            ),
         ),
         "correction-inverted": (
             "Your correction has the wrong sign, exp(m - m_a) instead of exp(m_a - m), or divides when it "
@@ -312,7 +317,7 @@ EXERCISE = Exercise(
     mistakes={
         **_mistakes(),
         "rescaled-to-one-half": Mistake(
-            "Your function brings all queries to the m of one half; which half has the higher score differs "
+            "Your function uses the m of one half for all queries; which half has the higher score differs "
             "from query to query.",
             STEP,
             tuple(

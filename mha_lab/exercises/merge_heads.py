@@ -33,6 +33,16 @@ def _join(order, name="reshape"):
     return answer
 
 
+def _resized(name):
+    """Read as ``(batch, n, num_heads, d_k)``, then swapped, then joined."""
+
+    def answer(x):
+        batch, num_heads, n, d_k = x.shape
+        return getattr(x, name)(batch, n, num_heads, d_k).transpose(1, 2).reshape(batch, n, num_heads * d_k)
+
+    return answer
+
+
 def _both(*orders):
     """Read in the shape that is asked for, or with the last two axes joined, whatever they are."""
     flat = (order for order in orders if order != (1, 2, 0, 3))  # a loop over the batch, below
@@ -52,7 +62,7 @@ def _written(columns):
     return answer
 
 
-BACK, VIEW = "4 Back again, and an error that helps", "2 What view does"
+BACK, VIEW = "4 Back again: merge the heads", "2 What view does"
 NAMED = {(0, 2, 1, 3), (0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 2, 3)}
 EXERCISE = Exercise(
     answer=merge_heads,
@@ -71,8 +81,15 @@ EXERCISE = Exercise(
         "view-after-transpose": Mistake(
             "Your function swaps heads and tokens, and then calls view: the numbers of one token lie in "
             "several places in memory, and view copies nothing.",
-            BACK,
+            VIEW,
             (_join((0, 2, 1, 3), "view"), lambda x: _join((0, 2, 1, 3), "view")(x.contiguous())),
+        ),
+        "resized-before-the-swap": Mistake(
+            "Your function asks for the sizes n and num_heads in the other order before it swaps. That swaps "
+            "no axes: it reads the same numbers into other rows. Swap heads and tokens first, and join after "
+            "that.",
+            BACK,
+            (_resized("reshape"), _resized("view")),
         ),
         "heads-interleaved": Mistake(
             "Your rows take one column from each head in turn; the d_k columns of one head should be side "
@@ -141,8 +158,8 @@ EXERCISE = Exercise(
             (lambda x: x.sum(1), lambda x: x.mean(1)),
         ),
         "one-head-only": Mistake(
-            "Your result contains only one head. Does the loop return in its first round, or keep only its "
-            "last?",
+            "Your result contains only one head. Does the loop return in its first iteration, or keep only "
+            "its last?",
             BACK,
             (lambda x: x[:, 0], lambda x: x[:, -1]),
         ),

@@ -7,7 +7,7 @@ import torch
 import mha_lab
 from mha_lab.exercises import Exercise, Mistake, deviations
 from mha_lab.exercises import _parts as parts
-from mha_lab.exercises._finished import code_of, refusing
+from mha_lab.exercises._finished import refusing
 
 
 def multi_head_attention(x, w_q, w_k, w_v, w_o, num_heads, mask=None):
@@ -32,8 +32,8 @@ def _problems(rng):
         torch.tensor([[2.0, 1.0, 3.0], [1.0, -2.0, 0.5], [-1.0, 4.0, 1.0]]),
         torch.tensor([[1.0, 2.0, 0.5], [-1.0, 3.0, 1.0], [2.0, 0.5, -2.0]]),
     )
-    yield two_tokens, *matrices, 3, torch.tensor([[True, True], [False, True]])
     yield two_tokens, *matrices, 3, torch.tensor([[[[False, False], [True, True]]]])
+    yield two_tokens, *matrices, 3, torch.tensor([[True, True], [False, True]])
     yield *(rng.normal(*size).mul(10).round() / 10 for size in ((1, 3, 4), *4 * [(4, 4)])), 2
     for kind in ("no mask", "pairs", "keys", "heads"):
         batch, n, num_heads, d_k = rng.shuffled((2, 3, 4, 5))
@@ -46,16 +46,21 @@ def _problems(rng):
         yield (x, *matrices, num_heads) if kind == "no mask" else (x, *matrices, num_heads, mask)
 
 
+PIECES = (
+    mha_lab.split_heads,
+    mha_lab.merge_heads,
+    mha_lab.scaled_dot_product_scores,
+    mha_lab.scaled_dot_product_attention,
+    mha_lab.masked_softmax,
+    torch.nn.functional.multi_head_attention_forward,
+)
+
+
 def _call(answer, *arguments):
-    """The chapter's own `multi_head`, or PyTorch's layer, does not count as an answer."""
-    space = getattr(answer, "__globals__", {})
-    if space is globals():  # not a learner's
+    """Neither the finished pieces nor PyTorch's layer count as an answer."""
+    if getattr(answer, "__globals__", {}) is globals():  # not a learner's
         return answer(*arguments)
-    theirs = [torch.nn.functional.multi_head_attention_forward]
-    own = space.get("multi_head")
-    if code_of(own) is not None and code_of(own).co_filename != getattr(code_of(answer), "co_filename", ""):
-        theirs.append(own)
-    with refusing(theirs):
+    with refusing(list(PIECES)):
         return answer(*arguments)
 
 
@@ -80,6 +85,11 @@ def _build(
 
 def _filled(scores, mask, by=-math.inf):
     return scores if mask is None else scores.masked_fill(~mask, by)
+
+
+def _zeroed(weights, mask):
+    """Zeros where the mask is ``False``, whatever the scores were hidden by."""
+    return weights if mask is None else weights.masked_fill(~mask, 0.0)
 
 
 def _hiding(hide):
@@ -124,6 +134,8 @@ HIDDEN = _knob(
             parts.inverted,
             parts.nan_inverted,
             lambda s, m: parts.uniform_rows(s, None if m is None else ~m),
+            lambda s, m: _zeroed(parts.nan_inverted(s, m), m),
+            lambda s, m: _zeroed(parts.nan_inverted(s, m), None if m is None else m.any(-1, keepdim=True)),
         ),
     }
 )
@@ -216,11 +228,13 @@ ROOT = _knob(
             lambda d_k, d_model, heads, n: d_k / 2,
         ),
         "scaled-by-d_model": (
-            "Your scores are divided by the root of d_model; a head is only d_k = d_model // num_heads wide.",
+            "Your scores are divided by the square root of d_model. But a head is only d_k = d_model // "
+            "num_heads wide.",
             lambda d_k, d_model, heads, n: math.sqrt(d_model),
         ),
         "scaled-by-another-size": (
-            "Your scores are divided by the root of the number of heads, or of tokens; use d_k, the width "
+            "Your scores are divided by the square root of the number of heads, or of tokens; use d_k, "
+            "the width "
             "of a head.",
             lambda d_k, d_model, heads, n: math.sqrt(heads),
             lambda d_k, d_model, heads, n: math.sqrt(n),
@@ -234,7 +248,8 @@ ROOT = _knob(
 CUT = _knob(
     {
         "view-without-transpose": (
-            "Your heads come from a bare view: tokens are cut across heads (chapter 03, step 3).",
+            "Your heads come from a bare view: several pieces of one token land in the same head (chapter "
+            "03, step 3).",
             parts.bare_view,
         ),
         "heads-take-turns": (
@@ -421,8 +436,8 @@ ALONE = {
         _build(weigh=parts.nan_rows, returned=lambda y, w, s: (y.nan_to_num(), w)),
     ),
     "no-transpose": (
-        "Your function cuts and merges by a bare view, without ever swapping tokens and heads: tokens are "
-        "cut across heads (chapter 03, step 3).",
+        "Your function cuts and merges by a bare view, without ever swapping tokens and heads: several "
+        "pieces of one token land in the same head (chapter 03, step 3).",
         *(_build(cut=parts.bare_view, join=parts.bare_merge, weigh=weigh) for weigh in COMMON),
     ),
     "heads-take-turns-throughout": (

@@ -3,14 +3,14 @@
 import math
 
 import torch
-import torch.nn.functional as F
 
+from mha_lab.chapters import language_model
 from mha_lab.exercises import Exercise, deviations
 
 
 def next_token_loss(logits, tokens):
     """``(batch, n, vocab)`` and ``(batch, n)`` to the mean of ``-log p(next token)``, ``()``."""
-    return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
 def _problems(rng):
@@ -27,6 +27,22 @@ def _problems(rng):
         tokens[0, 0], tokens[0, -1] = 0, 1  # the ends differ
         yield 3 * rng.normal(batch, n, vocab), tokens
     yield torch.tensor([[[400.0, 0.0, 1.0], [0.0, 2.0, 0.0]]]), torch.tensor([[0, 2]])
+    yield torch.tensor([[[0.5, 3.0], [2.0, 1.0], [0.0, 4.0]]]), torch.tensor([[0, 1, 1]]), True
+
+
+def _call(answer, logits, tokens, trained=False):
+    """The loss, and for a training, whether it has a gradient with respect to the logits."""
+    if not trained:
+        return answer(logits, tokens)
+    try:
+        loss = answer(logits.clone().requires_grad_(), tokens)
+    except RuntimeError as error:
+        if "requires grad" not in str(error):
+            raise
+        return answer(logits, tokens), torch.tensor(False)  # in NumPy
+    if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+        return loss, torch.tensor(False)
+    return loss.detach(), torch.tensor(True)
 
 
 def _next(logits, tokens):
@@ -43,8 +59,8 @@ def _raised(logits, tokens):
     return -p.gather(-1, tokens[..., None])[..., 0].log()
 
 
-def _build(pair=_next, nats=_nats, reduce=lambda loss, tokens: loss.mean()):
-    return lambda logits, tokens: reduce(nats(*pair(logits, tokens)), tokens)
+def _build(pair=_next, nats=_nats, reduce=lambda loss, tokens: loss.mean(), give=lambda loss: loss):
+    return lambda logits, tokens: give(reduce(nats(*pair(logits, tokens)), tokens))
 
 
 STEP = "4 Train it"
@@ -78,7 +94,7 @@ KNOBS = {
         "shifted-after-flattening": (
             "Your shift comes after the flattening, so the last logits of a text are compared with the "
             "first token of the next text.",
-            SHIFT,
+            STEP,
             (lambda x, t: (x.flatten(0, 1)[:-1], t.flatten()[1:]),),
         ),
         "shifted-along-the-batch": (
@@ -128,6 +144,11 @@ KNOBS = {
             "Your softmax runs over the positions; it should run over the vocabulary, the last axis.",
             STEP,
             (lambda x, t: -torch.log_softmax(x, -2).gather(-1, t[..., None])[..., 0],),
+        ),
+        "averaged-over-the-vocabulary": (
+            "Your function averages -log p over the whole vocabulary; pick the entry of the next token.",
+            STEP,
+            (lambda x, t: -torch.log_softmax(x, dim=-1).mean(dim=-1),),
         ),
         "no-softmax": (
             "Your function averages the logits themselves: make them probabilities with a softmax first.",
@@ -202,12 +223,23 @@ KNOBS = {
             (lambda loss, t: loss.mean().exp(),),
         ),
     },
+    "give": {
+        "no-gradient": (
+            "Your loss is cut off from the logits, so training gets no gradient from it. Return the tensor "
+            "itself, without `item()`, `detach()` or NumPy.",
+            STEP,
+            (lambda loss: loss.detach(),),
+        ),
+    },
 }
 EXERCISE = Exercise(
     answer=next_token_loss,
     chapter="10_small_language_model",
     section=STEP,
-    points=2,
+    points=1,
     problems=_problems,
+    results=("loss", "gradient"),
+    call=_call,
+    same_as=(language_model.next_token_loss,),
     mistakes=deviations(_build, KNOBS),
 )

@@ -63,23 +63,23 @@ ROWS = {
     "heads-take-turns": (
         "Your heads take the rows of w_o in turn: head 0, head 1, and so on, and head 0 again. The first "
         'd_v rows belong to head 0, the next d_v to head 1 (chapter 03, "What view does" and step 5).',
-        BREAK,
+        STEP,
         (lambda x, w: w.unflatten(0, (-1, x.shape[1])).transpose(0, 1),),
     ),
     "overlapping-slices": (
         "In your function head h is multiplied by the rows h to h + d_v of w_o, so heads share rows; its "
         "own rows begin at h * d_v.",
-        BREAK,
+        STEP,
         (lambda x, w: torch.stack([w[h : h + x.shape[3]] for h in range(x.shape[1])]),),
     ),
     "first-rows-for-all": (
         "In your function all heads are multiplied by the first d_v rows of w_o; each head has its own rows.",
-        BREAK,
+        STEP,
         (lambda x, w: w[: x.shape[3]],),
     ),
     "slices-in-reverse": (
         "Your heads are multiplied by the slices of w_o in reverse order: head 0 by the last d_v rows.",
-        BREAK,
+        STEP,
         (lambda x, w: own_rows(x, w).flip(0),),
     ),
 }
@@ -102,10 +102,17 @@ GATHERED = {
         (lambda written: written[:, -1],),
     ),
 }
+
+
+def _at(section, group):
+    """The same mistakes, with another step to read."""
+    return {name: (says, section, pieces) for name, (says, _, pieces) in group.items()}
+
+
 EXERCISE = Exercise(
     answer=output_projection,
     chapter="05_output_projection",
-    section=STEP,
+    section=TWO,
     points=1,
     problems=problems,
     mistakes={
@@ -113,17 +120,17 @@ EXERCISE = Exercise(
             _build,
             {
                 "mixed": MIXED,
-                "rows": ROWS,
+                "rows": _at(ONE, ROWS),
                 "gather": {
-                    **GATHERED,
+                    **_at(TWO, GATHERED),
                     "not-summed-over-heads": (
                         "Your function returns one contribution for each head; the output is their sum.",
-                        STEP,
+                        TWO,
                         (lambda written: written, lambda written: written.transpose(0, 1)),
                     ),
                     "summed-over-another-axis": (
                         "Your function adds up over an axis that is not that of the heads.",
-                        STEP,
+                        TWO,
                         (
                             lambda written: written.sum(0),
                             lambda written: written.sum(2),
@@ -146,7 +153,7 @@ EXERCISE = Exercise(
         ),
         "projection-transposed": Mistake(
             "Your function multiplies by the transpose of w_o, as nn.Linear does with its weight.",
-            STEP,
+            TWO,
             (lambda x, w: parts.merge(x) @ w.mT, lambda x, w: parts.bare_merge(x) @ w.mT),
         ),
         "not-merged": Mistake(
@@ -158,7 +165,7 @@ EXERCISE = Exercise(
         "too-narrow": Mistake(
             "In your function the tensor for the output is num_heads * d_v wide; the output has as many "
             "columns as w_o.",
-            STEP,
+            TWO,
             (lambda x, w: torch.zeros_like(parts.merge(x)).add_(x[:, 0] @ own_rows(x, w)[0]),),
         ),
     },

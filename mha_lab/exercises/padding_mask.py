@@ -37,7 +37,7 @@ def _build(
 STEP, INVERTED = "3 Hide the padding", "The inverted mask"
 COMPARISONS = {
     "mask-inverted": (
-        "Your mask is True at the padding; in this series True means may attend.",
+        "Your mask is True at the padding; in this course True means may attend.",
         INVERTED,
         (lambda p, n: p >= n,),
     ),
@@ -71,7 +71,7 @@ COMPARISONS = {
     "nothing-hidden": ("Your mask hides nothing.", STEP, (lambda p, n: (p >= 0).expand(len(n), -1),)),
     "sentence-visible-whole": (
         "Your mask shows every position of a sentence that is not empty. In `mask[b, :length]` the slice "
-        "runs over an axis of length 1; the keys are the last axis.",
+        "runs over an axis of size 1; the keys are the last axis.",
         STEP,
         (lambda p, n: (p >= 0) & (n > 0),),
     ),
@@ -93,27 +93,27 @@ COMPARISONS = {
 }
 AXES = {
     "two-axes-missing": (
-        "Your mask is (batch, max_length): the two axes of length 1 in the middle are missing.",
+        "Your mask is (batch, max_length): the two axes of size 1 in the middle are missing.",
         STEP,
         (lambda m: m,),
     ),
     "one-axis-missing": (
-        "Your mask is (batch, 1, max_length): one of the two axes of length 1 in the middle is missing.",
+        "Your mask is (batch, 1, max_length): one of the two axes of size 1 in the middle is missing.",
         STEP,
         (lambda m: m[:, None],),
     ),
     "masks-queries-not-keys": (
-        "Your mask lies along the axis of the queries, or of the heads; that of the keys is the last.",
+        "Your mask varies along the query axis or the head axis. The key axis is the last one.",
         STEP,
         (lambda m: m[:, None, :, None], lambda m: m[:, :, None, None], lambda m: m[:, :, None]),
     ),
     "axes-in-front": (
-        "In your mask an axis of length 1 comes before the batch; both should be between batch and keys.",
+        "In your mask an axis of size 1 comes before the batch; both should be between batch and keys.",
         STEP,
         (lambda m: m[None, None], lambda m: m[None, :, None], lambda m: m[None]),
     ),
     "queries-repeated": (
-        "Your mask has a row for each query; use an axis of length 1 there, which broadcasts.",
+        "Your mask has a row for each query; use an axis of size 1 there, which broadcasts.",
         STEP,
         (
             lambda m: m[:, None, None].expand(-1, 1, m.shape[-1], -1),
@@ -134,7 +134,7 @@ AXES = {
 FORMS = {
     "numbers-in-place-of-booleans": (
         "Your mask contains the numbers 0 and 1. A comparison, or `.bool()`, turns them into booleans.",
-        "4 Three conventions",
+        STEP,
         (lambda m: m.float(),),
     ),
     "additive-mask": (
@@ -177,9 +177,9 @@ EXERCISE = Exercise(
             (lambda n, longest: torch.arange(longest) < n, lambda n, longest: n > torch.arange(longest)),
         ),
         "all-lengths-at-once": Mistake(
-            "One whole number is needed there, but your function gives the lengths of all sentences at "
-            "once. Compare positions with lengths, or use a loop over the sentences, so that each has its "
-            "own length.",
+            "One whole number is needed there, but your function gives the lengths of all sentences. "
+            "Compare positions with lengths, or use a loop over the sentences, so that each has its own "
+            "length.",
             STEP,
             (
                 lambda n, longest: torch.ones(longest)[:n],

@@ -56,7 +56,7 @@ ROOT = "6 A loop over heads equals one wide projection and a split"
 KNOBS = {
     "cut": {
         "view-without-transpose": (
-            "Your heads come from a bare view: tokens are cut across heads.",
+            "Your heads come from a bare view: several pieces of one token land in the same head.",
             BARE,
             (parts.bare_view,),
         ),
@@ -108,7 +108,8 @@ KNOBS = {
             (lambda q, k, h: q.shape[-1] ** -0.5,),
         ),
         "scaled-by-d_model": (
-            "Your scores are divided by the root of d_model; a head is only d_k = d_model / num_heads wide.",
+            "Your scores are divided by the square root of d_model. But a head is only d_k = d_model / "
+            "num_heads wide.",
             ROOT,
             (lambda q, k, h: math.sqrt(q.shape[-1] * h),),
         ),
@@ -123,7 +124,8 @@ KNOBS = {
             (lambda q, k, h: h, lambda q, k, h: math.sqrt(h)),
         ),
         "scaled-by-another-axis": (
-            "Your scores are divided by the root of a number of tokens or samples; use d_k, the width of a "
+            "Your scores are divided by the square root of a number of tokens or samples; use d_k, the "
+            "width of a "
             "head.",
             ROOT,
             (
@@ -133,7 +135,7 @@ KNOBS = {
             ),
         ),
         "scaled-twice": (
-            "Your scores are divided by the root of d_k three times.",
+            "Your scores are divided by the square root of d_k three times.",
             ROOT,
             (lambda q, k, h: q.shape[-1] ** 1.5,),
         ),
@@ -239,7 +241,7 @@ ALONE = {  # these raise, or hide what else is wrong: they are not tried in pair
     },
     "result": {
         "one-head-only": (
-            "Your function returns the weights of one head. Does the loop return in its first round, or "
+            "Your function returns the weights of one head. Does the loop return in its first iteration, or "
             "keep only its last?",
             ROOT,
             (lambda w: w[:, 0], lambda w: w[:, -1], lambda w: w[:, :1], lambda w: w[:, -1:]),

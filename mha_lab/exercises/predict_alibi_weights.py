@@ -83,7 +83,7 @@ STEP = "4 ALiBi: a penalty for distance"
 KNOBS = {
     "distance": {
         "back-to-front": (
-            "Your weights run the wrong way: the last key is the query's own, at distance 0.",
+            "Your weights grow with the distance: the last key is the query's own, at distance 0.",
             STEP,
             (torch.arange,),
         ),
@@ -111,7 +111,7 @@ KNOBS = {
             (lambda m, d: 1 - m * d,),
         ),
         "line-cut-at-0": (
-            "Your weights are made of 1 - slope * distance, a straight line; numbers below 0 become 0. The "
+            "Your weights are made of 1 - slope * distance, a straight line. The "
             "scores are a line; the weights fall by a factor at each step.",
             STEP,
             (lambda m, d: (1 - m * d).clamp(min=0),),

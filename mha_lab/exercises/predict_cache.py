@@ -22,10 +22,10 @@ def _build(kinds=2, layers=lambda count: count, width=lambda d, h: d, tokens=lam
     return lambda num_layers, h, n, d: kinds * layers(num_layers) * tokens(n) * width(d, h) * times
 
 
-STEP = "6 Keep keys and values"
+STEP = "7 One more word"
 KNOBS = {
     "kinds": {
-        "keys-only": ("You count keys or values: both are kept.", STEP, (1,)),
+        "keys-only": ("You count only the keys or only the values; both are kept.", STEP, (1,)),
         "queries-kept": (
             "You count queries as well: a query is used once, when its token is new.",
             STEP,
@@ -79,7 +79,7 @@ KNOBS = {
     },
     "times": {
         "bytes": ("You count bytes: a number in float32 takes four, in float16 two.", STEP, (4,)),
-        "eight-texts": ("You count 8 texts, as in `caches` of step 6: count one.", STEP, (8,)),
+        "eight-texts": ("You count 8 texts, as in `caches` of step 7: count one.", STEP, (8,)),
     },
 }
 

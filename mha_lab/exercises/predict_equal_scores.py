@@ -37,7 +37,8 @@ def _three(third):
     return lambda n: torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [third] * 3])
 
 
-FUTURE, AFTER = "1 Hide the future", "2 Before the softmax, not after"
+FUTURE, AFTER = "1 Hide the future", "2 Before or after the softmax?"
+SHAPES = "3 Hide the padding"  # how shapes line up
 VISIBLE = {
     "sees-the-future": (
         "Your query i sees the keys from i on, not those up to i.",
@@ -66,7 +67,7 @@ SHARES = {
     "columns-divided": (
         "Your divisors are a row, so they divide the columns; as a column, they would divide the rows. "
         "`keepdim=True` keeps the axis of a sum, and `[:, None]` adds one.",
-        AFTER,
+        SHAPES,
         (lambda v: v / v.sum(-1),),
     ),
     "softmax-over-queries": (

@@ -33,7 +33,7 @@ def _projected(of_query, of_key, width=lambda d, h: d * d):
     return lambda q, k, d, h: (of_query * q + of_key * k) * width(d, h)
 
 
-STEP = "1 Count the multiplications"
+STEP = "1 Count the operations"
 PROJECTIONS = {
     "all-projections-of-the-queries": (
         "You count all four projections with n_query; keys and values have n_key tokens.",

@@ -38,11 +38,11 @@ STEP = "4 Train, and measure the gap"
 CHOICES = {
     "guess": {
         "one-candidate-fewer": (
-            "Your guess is among candidates - 1 contents: it is made among `candidates` of them.",
+            "Your guess is spread over candidates - 1 contents. It should be spread over `candidates`.",
             (lambda k, c: math.log(c - 1),),
         ),
         "one-candidate-more": (
-            "Your guess is among candidates + 1 contents: the right one is among the candidates already.",
+            "Your guess is spread over candidates + 1 contents. The right one is already a candidate.",
             (lambda k, c: math.log(c + 1),),
         ),
         "weighted-by-its-probability": (

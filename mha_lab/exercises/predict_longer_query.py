@@ -24,7 +24,7 @@ def _share(numbers):
     return numbers / numbers.sum()
 
 
-STEP = "5 Length is temperature"
+STEP = "5 Length and temperature"
 MISTAKES = {
     "unchanged-weights": (
         "Your function returns the old weights. (Doubling all of them changes nothing, once they are "
@@ -54,8 +54,9 @@ MISTAKES = {
         lambda w: (2 * w).exp(),
     ),
     "euclidean-norm": (
-        "Your function divides by the Euclidean length, not by the sum.",
+        "Your function divides by the Euclidean length, not by the sum. The new weights must sum to 1.",
         lambda w: w * w / (w * w).norm(),
+        lambda w: w * w / w.norm(),
         lambda w: w / w.norm(),
     ),
     "divided-by-the-largest": (
@@ -104,7 +105,8 @@ MISTAKES = {
         lambda w: torch.nn.functional.one_hot(w.argmax(), len(w)).float(),
     ),
     "scaled-as-well": (
-        "Your function doubles the scores, and divides them by the root of the number of keys; the query is "
+        "Your function doubles the scores, and divides them by the square root of the number of keys; "
+        "the query is "
         "twice as long, and nothing else changes.",
         lambda w: (2 * w.log() / len(w) ** 0.5).softmax(0),
     ),

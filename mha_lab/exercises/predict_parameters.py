@@ -28,8 +28,8 @@ def _build(
     )
 
 
-CONCATENATE, STEP = "1 Concatenate", "3 The projection is a sum over heads"
-BIAS, WHOLE = "4 The bias belongs to the sum, once", "5 The whole layer"
+STEP = "3 The projection is a sum over heads"
+BIAS, WHOLE = "4 A bias at the output", "5 The whole layer"
 MATRICES = {
     "no-output-projection": (
         "You count three matrices: the layer has a fourth, at its output.",
@@ -37,8 +37,9 @@ MATRICES = {
         (lambda d, h: 3 * d * d,),
     ),
     "full-matrices-for-each-head": (
-        "You count d_model by d_model matrices for each head: the heads share one such matrix.",
-        CONCATENATE,
+        "You count d_model by d_model matrices for each head. The heads share one such matrix for the "
+        "queries, one for the keys and one for the values, and there is one at the output.",
+        WHOLE,
         (
             lambda d, h: 4 * d * d * h,
             lambda d, h: (3 * h + 1) * d * d,
@@ -49,7 +50,7 @@ MATRICES = {
     "one-head-only": (
         "You count d_model * d_k numbers for a projection: that is the share of one head. All heads "
         "together have d_model * d_model.",
-        CONCATENATE,
+        WHOLE,
         (
             lambda d, h: 4 * d * (d // h),
             lambda d, h: 3 * d * (d // h) + d * d,
@@ -59,7 +60,7 @@ MATRICES = {
     "square-of-d_k": (
         "You count d_k * d_k numbers for a projection: a head reads all d_model numbers of a token, and "
         "there are num_heads heads.",
-        CONCATENATE,
+        WHOLE,
         (
             lambda d, h: 4 * (d // h) ** 2,
             lambda d, h: 3 * (d // h) ** 2,
@@ -121,7 +122,8 @@ BIASES = {
         ),
     ),
     "bias-for-each-head": (
-        "You count d_model numbers of bias for each head: the heads share one bias of that width.",
+        "You count d_model numbers of bias for each head. Each projection has one bias of that width, for "
+        "all heads together.",
         BIAS,
         (lambda d, h: 4 * d * h, lambda d, h: (3 * h + 1) * d, lambda d, h: 3 * d * h, lambda d, h: d * h),
     ),

@@ -50,22 +50,22 @@ def _bare_view(t, c, n, h, d):
     return head, rest // d, rest % d
 
 
-VIEW, BARE = "2 What view does", "3 The bare view"
+BARE = "3 The bare view"
 HEADS = {
     "head-by-num_heads": (
         "Your head is column // num_heads, which counts pieces that are num_heads wide; a head is d_k wide.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c // h,),
     ),
     "head-in-turn": (
         "Your head is column % num_heads: it changes with every column, but a head is d_k neighbouring "
         "columns.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c % h,),
     ),
     "head-is-the-remainder": (
         "Your head is column % d_k, which is the place inside a head.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c % d,),
     ),
     "head-rounded": (
@@ -111,7 +111,8 @@ HEADS = {
 }
 ROWS = {
     "row-of-the-bare-view": (
-        "Your row is that of the bare view, which cuts tokens apart; after the split a token keeps its row.",
+        "Your row is that of the bare view, which puts pieces of one token into different rows; after the "
+        "split a token keeps its row.",
         BARE,
         (lambda *sizes: _bare_view(*sizes)[1],),
     ),
@@ -148,27 +149,27 @@ ROWS = {
 PLACES = {
     "column-not-counted-anew": (
         "Your place is the column of x; inside a head, columns are counted from 0 again.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c,),
     ),
     "place-by-num_heads": (
         "Your place is column % num_heads, which counts up to num_heads; a head is d_k wide.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c % h,),
     ),
     "place-in-turn": (
         "Your place is column // num_heads, as if the columns were given to the heads in turn.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c // h,),
     ),
     "place-is-the-quotient": (
         "Your place is column // d_k, which is the head.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c // d,),
     ),
     "d_k-subtracted-once": (
         "You subtract d_k from the column at most once; head h begins at column h * d_k.",
-        VIEW,
+        BARE,
         (
             lambda t, c, n, h, d: c - d,
             lambda t, c, n, h, d: c - d if c >= d else c,
@@ -177,7 +178,7 @@ PLACES = {
     "place-from-a-wrong-start": (
         "Your place is counted from a column at which its head does not begin: head h begins at column h * "
         "d_k.",
-        VIEW,
+        BARE,
         (
             lambda t, c, n, h, d: c - h * (c // d),
             lambda t, c, n, h, d: c - c // d,
@@ -188,13 +189,13 @@ PLACES = {
     ),
     "place-from-1": (
         "Your place is counted from 1, not from 0.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c % d + 1,),
     ),
     "place-by-n": (
         "Your place is computed with n, the number of tokens; a head is d_k wide, however many tokens there "
         "are.",
-        VIEW,
+        BARE,
         (lambda t, c, n, h, d: c % n, lambda t, c, n, h, d: c // n),
     ),
 }
@@ -214,17 +215,17 @@ ORDERS = {
 COLUMNS = {  # head and place, both wrong in the same way
     "heads-interleaved": (
         "You give the columns to the heads in turn; head h gets d_k neighbouring columns.",
-        VIEW,
+        BARE,
         (lambda c, h, d: (c % h, c // h),),
     ),
     "divided-by-heads": (
         "You cut the columns into pieces of num_heads; a head is d_k columns wide.",
-        VIEW,
+        BARE,
         (lambda c, h, d: (c // h, c % h),),
     ),
     "divided-by-d_model": (
         "You divide by d_model, the width of all heads together; a head is d_k columns wide.",
-        VIEW,
+        BARE,
         (lambda c, h, d: (c // (h * d), c % (h * d)),),
     ),
     "nothing-left-for-the-place": (
@@ -235,12 +236,12 @@ COLUMNS = {  # head and place, both wrong in the same way
     ),
     "two-heads-only": (
         "Your function knows only heads 0 and 1; there can be more.",
-        VIEW,
+        BARE,
         (lambda c, h, d: (int(c >= d), c - d * int(c >= d)),),
     ),
     "head-begins-one-too-late": (
         "You give the first column of a head to the head before it: head h begins at column h * d_k.",
-        VIEW,
+        BARE,
         (
             lambda c, h, d: (max(c - 1, 0) // d, c - max(c - 1, 0) // d * d),
             lambda c, h, d: (-(-c // d) - 1, c - (-(-c // d) - 1) * d),
@@ -261,7 +262,8 @@ EXERCISE = Exercise(
             {"columns": COLUMNS, "row": ROWS, "order": {"not-transposed": ORDERS["not-transposed"]}},
         ),
         "view-without-transpose": Mistake(
-            "You predict what the bare view does: it counts through memory, and cuts tokens apart.",
+            "You predict what the bare view does: it counts through memory, and puts pieces of one token "
+            "into different rows.",
             BARE,
             (_bare_view,),
         ),

@@ -44,7 +44,7 @@ def _build(read=_line, reduce=lambda line, w: line.mean(-1)):
     return lambda weights: reduce(read(weights), weights)
 
 
-STEP = "7 Read its heads"
+STEP = "12 Appendix: Heads that look at the token before"
 KNOBS = {
     "read": {
         "next-token": (

@@ -33,13 +33,14 @@ def _accepts(query, keys, i, j):
     if equal and together > 2.001 / len(keys):
         told = f"The two are equal; together they get {share(together)}, and should get more than 0.99."
         return "too-flat", f"{seen} {told}{more}"
+    wanted = "They should get equal weights, together more than 0.99."
     rest = [(weight, k) for k, weight in enumerate(weights) if k not in (i, j)]
     most, k = max(rest)
-    if most > 1.001 * min(one, other):
-        return "wrong-key", f"{seen} Key {k}, which is not asked for, gets {share(most)}.{more}"
+    if most > max(1.001 * min(one, other), 5e-4):
+        return "wrong-key", f"{seen} {wanted} Key {k}, which is not asked for, gets {share(most)}.{more}"
     if equal:
-        return "all-alike", f"{seen} All {len(keys)} keys get about the same.{more}"
-    return "unequal-weights", f"{seen} They should get equal weights, together more than 0.99.{more}"
+        return "all-alike", f"{seen} {wanted} All {len(keys)} keys get about the same.{more}"
+    return "unequal-weights", f"{seen} {wanted}{more}"
 
 
 EXERCISE = Exercise(

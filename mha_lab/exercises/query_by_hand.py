@@ -4,7 +4,9 @@ import numpy as np
 import torch
 
 from mha_lab import toy
-from mha_lab.exercises import Exercise, _queries
+from mha_lab.exercises import Exercise, Mistake, _queries
+
+LENGTH, PICTURE = "5 Length and temperature", "4 A query by hand"
 
 
 def query_by_hand():
@@ -37,13 +39,17 @@ def _accepts(query, keys, values):
         f"and {last:.3f}. It should fetch 19 to 21, with at most 0.05 on key 1."
     )
     if middle <= 0.05:
-        return "unequal-weights", seen
-    return "wrong-key" if middle > 1.05 * min(first, last) else "too-flat", seen
+        more, less = (0, 2) if first > last else (2, 0)
+        return (
+            "unequal-weights",
+            f"{seen} Key {more} has more than key {less}: make their two dot products equal.",
+        )
+    return "wrong-key" if middle > min(first, last) else "too-flat", seen
 
 
 def _explains(problems, results):
     ((keys, values),), (result,) = problems, results
-    if getattr(result, "dtype", "") == "a Query":
+    if getattr(result, "dtype", "") == "a KeyPlane":
         return "the-picture", "That is the picture itself. Return the two numbers of its query."
     if _queries.flaw(result, *keys.shape):
         return None
@@ -53,7 +59,7 @@ def _explains(problems, results):
         return _right(other, keys, values)
 
     if np.allclose(query, [0.3, 0.1], atol=1e-5):
-        return "where-the-picture-begins", "(0.3, 0.1) is where the picture begins. Was the query dragged?"
+        return "where-the-picture-begins", EXERCISE.mistakes["where-the-picture-begins"].says
     longer = next((n for n in (1.5, 2, 3, 5, 10, 20, 50, 100) if right(n * query)), None)
     if longer:
         cause = (
@@ -76,7 +82,7 @@ def _explains(problems, results):
     if abs(fetched - 20) <= 1 and weights[1] > 0.9:
         return "key-1-alone", "20 is also the value of key 1, and here it comes from key 1."
     if abs(fetched - 20) <= 1 and np.ptp(weights) < 0.02:
-        return "all-alike", "20 is also the mean of all three values: all keys have about the same weight."
+        return "all-alike", EXERCISE.mistakes["all-alike"].says
     rows = keys.double().numpy()
     between = rows[0] + rows[2]
     if np.allclose(query / np.linalg.norm(query), between / np.linalg.norm(between), atol=1e-3):
@@ -94,4 +100,22 @@ EXERCISE = Exercise(
     call=lambda answer, keys, values: answer(),
     accepts=_accepts,
     explains=_explains,
+    mistakes={
+        "where-the-picture-begins": Mistake(
+            "(0.3, 0.1) is where the picture begins. Did you drag the query?", PICTURE, ()
+        ),
+        "all-alike": Mistake(
+            "20 is also the mean of all three values: all keys have about the same weight.", PICTURE, ()
+        ),
+        "wrong-shape": Mistake(
+            "Return the two numbers of one query, first x, then y, in one vector.", "1 One query, one key", ()
+        ),
+        "too-short": Mistake("Your query is too short.", LENGTH, ()),
+        "too-flat": Mistake(
+            "The three weights are too much alike: a longer query in the same direction gives key 1 less. "
+            "The direction is not right yet, either: the dot products with keys 0 and 2 should be equal.",
+            LENGTH,
+            (),
+        ),
+    },
 )

@@ -9,7 +9,10 @@ from mha_lab.exercises import Exercise, _queries
 
 
 def query_for_key(keys, index):
-    """``(n_k, d_k)`` to a query ``(d_k,)`` with more than 0.99 of the weight on ``keys[index]``."""
+    """``(n_k, d_k)`` to a query ``(d_k,)`` with more than 0.99 of the weight on ``keys[index]``.
+
+    No score may be above 100 or below -100: a huge number is no answer.
+    """
     key = keys[index]
     # A query along the key leaves all other dot products at 0. Its own is to be (20 + log n_k) sqrt(d_k),
     # so it must be that long, divided by the key's length.
@@ -26,9 +29,16 @@ def _problems(rng):
 def _accepts(query, keys, index):
     if told := _queries.flaw(query, *keys.shape):
         return told
-    weights = _queries.softmax(_queries.scores_of(_queries.vector(query), keys))
+    scores = _queries.scores_of(_queries.vector(query), keys)
+    weights, largest = _queries.softmax(scores), abs(scores).max()
     if weights[index] > _queries.MORE:
-        return None
+        if largest <= _queries.LIMIT:
+            return None
+        return "too-long", (
+            f"Key {index} gets {_queries.share(weights[index])} of the weight, but one score is "
+            f"{scores[abs(scores).argmax()]:.4g}. No score may be above 100 or below -100."
+            f"{_queries.unprinted(keys, [index])}"
+        )
     seen = f"Key {index} gets {_queries.share(weights[index])} of the weight; it should get more than 0.99."
     more, best = _queries.unprinted(keys, [index]), int(weights.argmax())
     if np.ptp(weights) < 1e-3:
@@ -41,8 +51,8 @@ def _accepts(query, keys, index):
 EXERCISE = Exercise(
     answer=query_for_key,
     chapter="02_toy_queries_keys_values",
-    section="5 Length is temperature",
-    points=1,
+    section="5 Length and temperature",
+    points=2,
     problems=_problems,
     accepts=_accepts,
     explains=_queries.explain,

@@ -10,11 +10,11 @@ from mha_lab.exercises._results import as_array, close
 from mha_lab.positions import apply_rotary
 
 
-def rotate_pairs(x, positions):
+def rotate_pairs(x, at):
     """``(..., n, d)`` and ``(n,)`` to ``(..., n, d)``, each pair of neighbours turned."""
     d = x.shape[-1]
     theta = 10000 ** (-torch.arange(0, d, 2) / d)
-    angle = positions[:, None] * theta  # (n, d / 2)
+    angle = at[:, None] * theta  # (n, d / 2)
     cos, sin = angle.cos(), angle.sin()
     a, b = x[..., 0::2], x[..., 1::2]
     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
@@ -95,7 +95,7 @@ def _of(*exponents):
 
 
 def _two_axes(x, positions):
-    """``rotary_by_loop`` of the chapter."""
+    """Two axes only, and positions of its own."""
     n, _ = x.shape
     return _build(at=lambda x, p: torch.arange(n))(x, positions)
 
@@ -125,23 +125,23 @@ def _lengths(x):
     return np.linalg.norm(x.reshape(*x.shape[:-1], -1, 2), axis=-1)
 
 
-STEP, LAYOUTS = "5 Rotary: turn queries and keys", "Two layouts"
+STEP = "5 Rotary: turn queries and keys"
 KNOBS = {
     "layout": {
         "other-layout": (
-            "Your pairs are columns i and i + d / 2; here they are neighbours, 2i and 2i + 1.",
-            LAYOUTS,
+            "Your pairs are columns r and r + d / 2; here they are neighbours, 2r and 2r + 1.",
+            STEP,
             (lambda x, turn: torch.cat(turn(*x.chunk(2, -1)), -1),),
         ),
         "firsts-before-seconds": (
             "Your function takes neighbours as pairs, and writes all first numbers before all second ones: "
             "they must be side by side again.",
-            LAYOUTS,
+            STEP,
             (lambda x, turn: torch.cat(turn(*_neighbours(x)), -1),),
         ),
         "halves-dealt-out": (
-            "Your function takes columns i and i + d / 2 as pairs, and writes them side by side.",
-            LAYOUTS,
+            "Your function takes columns r and r + d / 2 as pairs, and writes them side by side.",
+            STEP,
             (lambda x, turn: _together(*turn(*x.chunk(2, -1))),),
         ),
         "numbers-of-the-pair-swapped": (
@@ -183,36 +183,36 @@ KNOBS = {
         ),
         "overwritten": (
             "One number of a pair is turned first, and then used for the other, which needs the old one. A "
-            "slice, such as `x[..., 1::2]`, is not a copy.",
+            "slice of a tensor, such as `x[..., 1::2]`, is not a copy: it changes when the tensor changes.",
             STEP,
             (_first_written_first, _second_written_first),
         ),
     },
     "angle": {
         "turned-backwards": (
-            "Your pairs turn the other way round: `a cos t + b sin t` in place of `a cos t - b sin t`.",
+            "Your pairs turn the other way round: `a cos t + b sin t` instead of `a cos t - b sin t`.",
             STEP,
             (lambda t: -t,),
         ),
     },
     "speeds": {
         "one-speed": (
-            "All your pairs turn at the same speed: pair i has its own, 10000 ** (-2i / d).",
+            "All your pairs turn at the same speed: pair r has its own, 10000 ** (-2r / d).",
             STEP,
             (lambda i, d, x: torch.ones(d // 2), lambda i, d, x: torch.full((d // 2,), 1 / 10000)),
         ),
         "half-the-exponent": (
-            "Your exponent is -i / d, where i counts pairs; it must be -2i / d.",
+            "Your exponent is -r / d, where r counts pairs; it must be -2r / d.",
             STEP,
             _of(lambda i, d: -i / d),
         ),
         "twice-the-exponent": (
-            "Your exponent contains the 2 twice: the numbers of `torch.arange(0, d, 2)` are already 2i.",
+            "Your exponent contains the 2 twice: the numbers of `torch.arange(0, d, 2)` are already 2r.",
             STEP,
             _of(lambda i, d: -4 * i / d),
         ),
         "counted-from-1": (
-            "Your pairs are counted from 1. The first pair is i = 0, and its speed is 1.",
+            "Your pairs are counted from 1. The first pair is r = 0, and its speed is 1.",
             STEP,
             _of(lambda i, d: -2 * (i + 1) / d),
         ),
@@ -294,7 +294,7 @@ RARE = {
     },
     "speeds": {
         "one-speed-of-another-pair": (
-            "All your pairs turn at the same speed: 2i is missing in the exponent -2i / d.",
+            "All your pairs turn at the same speed: 2r is missing in the exponent -2r / d.",
             STEP,
             _of(lambda i, d: -2 / d + 0 * i, lambda i, d: -1 / d + 0 * i),
         ),
@@ -304,7 +304,7 @@ RARE = {
             (lambda i, d, x: 10000.0 ** (-2 * i.flip(0) / d),),
         ),
         "power-before-the-rest": (
-            "In your speeds `**` comes first: `10000 ** -2 * i / d` is `(10000 ** -2) * i / d`. The "
+            "In your speeds `**` comes first: `10000 ** -2 * r / d` is `(10000 ** -2) * r / d`. The "
             "exponent needs brackets.",
             STEP,
             (
@@ -314,7 +314,7 @@ RARE = {
             ),
         ),
         "no-power": (
-            "Your speeds are not powers of 10000: pair i has 10000 ** (-2i / d).",
+            "Your speeds are not powers of 10000: pair r has 10000 ** (-2r / d).",
             STEP,
             (
                 lambda i, d, x: i,
@@ -325,7 +325,7 @@ RARE = {
             ),
         ),
         "whole-exponent": (
-            "Your exponents are rounded to whole numbers: `/` keeps -2i / d as it is, `//` does not.",
+            "Your exponents are rounded to whole numbers: `/` keeps -2r / d as it is, `//` does not.",
             STEP,
             (lambda i, d, x: 10000.0 ** (-2 * i // d),),
         ),
@@ -335,7 +335,7 @@ RARE = {
             tuple(lambda i, d, x, b=b: b ** (-2 * i / d) for b in (1000.0, 100000.0, 10.0, math.e)),
         ),
         "down-to-1/10000": (
-            "Your exponents run down to -1 for the last pair: they are -2i / d, which stays above -1.",
+            "Your exponents run down to -1 for the last pair: they are -2r / d, which stays above -1.",
             STEP,
             (lambda i, d, x: 10000.0 ** -torch.linspace(0, 1, d // 2),),
         ),
@@ -390,16 +390,6 @@ EXERCISE = Exercise(
             "both numbers of a pair.",
             STEP,
             (lambda x, p: x * _sinusoid(x, p),),
-        ),
-        "hidden-module": Mistake(
-            "Inside your function `positions` is the argument, a tensor: it hides the notebook's module. "
-            "And the module's functions are the finished versions of this one.",
-            STEP,
-            (
-                lambda x, p: p.apply_rotary(x, p),
-                lambda x, p: p.RotaryScore(),
-                lambda x, p: p.sinusoidal_positions(1, 2),
-            ),
         ),
         "two-axes": Mistake(
             "Your function works only for x of two axes, (n, d), and uses 0, 1, 2, ... as the positions.",

@@ -58,29 +58,36 @@ DIVISORS = {
         (lambda q, k: q.shape[-1] ** -0.5,),
     ),
     "scaled-twice": (
-        "Your scores are divided by the root of d_k three times.",
+        "Your scores are divided by the square root of d_k three times.",
         ROOT,
         (lambda q, k: q.shape[-1] ** 1.5,),
     ),
     "scaled-by-the-number-of-queries": (
-        "Your scores are divided by the root of n_q, the number of queries; use d_k, their width.",
+        "Your scores are divided by the square root of n_q, the number of queries; use d_k, their width.",
         ROOT,
         (lambda q, k: math.sqrt(q.shape[-2]),),
     ),
     "scaled-by-the-number-of-keys": (
-        "Your scores are divided by the root of n_k, the number of keys; use d_k, their width.",
+        "Your scores are divided by the square root of n_k, the number of keys; use d_k, their width.",
         ROOT,
         (lambda q, k: math.sqrt(k.shape[-2]),),
     ),
     "scaled-by-an-axis-from-the-front": (
-        "Your scores are divided by the root of a size counted from the front: len(query), query.shape[0] "
-        "or query.shape[1]. With axes in front, that is not d_k; shape[-1], counted from the end, always is.",
-        ROOT,
+        "Your scores are divided by the square root of a size counted from the front: len(query), "
+        "query.shape[0] or "
+        "query.shape[1]. This size is d_k for some shapes only; shape[-1], counted from the end, always is.",
+        STEP,
         (
             lambda q, k: math.sqrt(q.shape[0]),
             lambda q, k: math.sqrt(q.shape[1]),
             lambda q, k: math.sqrt(k.shape[0]),
         ),
+    ),
+    "scaled-by-a-fixed-number": (
+        "Your scores are divided by the same number for all sizes, such as the sqrt(3) of the loops. There, "
+        "d_k is 3; read d_k from the shape of query.",
+        STEP,
+        (lambda q, k: math.sqrt(3), lambda q, k: 2.0),
     ),
     "divided-by-a-length": (
         "Your scores are divided by the length of each vector, its norm; sqrt(d_k) is one number for all.",
@@ -97,6 +104,12 @@ PRODUCTS = {
         "Your function multiplies query and key without turning the rows of key into columns.",
         STEP,
         (lambda q, k: q @ k,),
+    ),
+    "reshaped-keys": (
+        "Your function gives key the shape of its transpose with view or reshape. They keep the order of the "
+        "numbers, so the columns of your matrix are not the keys: use key.mT.",
+        STEP,
+        (lambda q, k: q @ k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2]),),
     ),
     "queries-and-keys-swapped": (
         "Your scores have keys as rows and queries as columns: they are transposed.",

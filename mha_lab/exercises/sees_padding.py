@@ -1,4 +1,4 @@
-"""Chapter 06: a test that finds attention to padding."""
+"""Chapter 11: a test that finds attention to padding."""
 
 import torch
 from torch import Tensor
@@ -36,9 +36,15 @@ def _problems(rng):
     yield padding.unmasked, small, 2
     # Here the padding is not at the end: a test that expects it there fails.
     scattered = torch.tensor([*_mask(rng, 4, 3).tolist(), True])
-    rest = [(attention, scattered, 2) for attention in padding.LEAKS[1:]]
+    # With two numbers, a LayerNorm leaves one sign.
+    widths = {padding.after_a_norm: 4}
+    rest = [(attention, scattered, widths.get(attention, 2)) for attention in padding.LEAKS[1:]]
     rest.append((padding.own_token_only, torch.arange(4) != rng.below(3), 3))
     rest.append((padding.divided_by_all, torch.arange(4) != rng.below(3), 3))
+    rest.append((padding.only_rounds, _mask(rng, 6, 3), 5))
+    rest += [
+        (attention, _mask(rng, 4, 2), 3) for attention in (padding.WHERE_NEGATIVE, padding.WHERE_POSITIVE)
+    ]
     for pair in range(PAIRS):
         n, d_model = ((3, 2), (4, 3), (4, 2))[pair % 3]
         real = _mask(rng, n, 1)
@@ -51,14 +57,16 @@ def _problems(rng):
 
 
 def _call(answer, attention, real, d_model, probe=""):
-    """The verdict; of a probe ``(verdict, number of inputs)``, or the numbers of a ``Record``."""
+    """The verdict; of a probe ``(verdict, inputs, removed)``, or the numbers of a ``Record``."""
     record = padding.Record(real) if probe else None
     # The solution is run in the notebook's process, whose seed must stay as it is.
     with torch.random.fork_rng(devices=[], enabled=answer is sees_padding):
         verdict = answer(_checked(attention, record), real, d_model)
     if probe == "record":
         return [int(number) for number in record.numbers(answer)]
-    return (verdict, record.inputs()) if probe and _verdict(plain(verdict)) is False else verdict
+    if probe and _verdict(plain(verdict)) is False:
+        return verdict, record.inputs(), record.removed()
+    return verdict
 
 
 def _checked(inner, record):
@@ -86,9 +94,9 @@ def _verdict(result):
 def _accepts(result, attention, real, d_model, probe=""):
     if probe == "record":
         return None
-    inputs = INPUTS
-    if probe and isinstance(result, tuple) and len(result) == 2:
-        result, inputs = result
+    inputs, removed = INPUTS, False
+    if probe and isinstance(result, tuple) and len(result) == 3:
+        result, inputs, removed = result
     verdict = _verdict(result)
     if verdict is None:
         return "no-verdict", f"Your function returns {compare.kind(result)}; True or False is expected."
@@ -103,10 +111,14 @@ def _accepts(result, attention, real, d_model, probe=""):
             f"Your test returns False for an attention that sees the padding: {attention.says}.",
         )
     if inputs < INPUTS:
-        return "few-inputs", f"Your test returns False after {inputs} input{'s' * (inputs != 1)}."
+        seen = f"after {inputs} inputs" if inputs > 1 else "and the real tokens are the same in all its calls"
+        return "few-inputs", f"Your test returns False {seen}."
+    if removed:
+        return NORM, "Your test changes the padding only in a way that a LayerNorm would undo."
     return None
 
 
+NORM = "norm-removes-the-change"
 CAUSES = {
     "never-calls": "Your function never calls `attention`.",
     "padding-taken-away": (
@@ -133,6 +145,10 @@ CAUSES = {
         "Your test compares the outputs of padded tokens as well. Those may depend on the padding; only the "
         "outputs of real tokens count."
     ),
+    "no-room-for-rounding": (
+        "Your test reports a leak where only rounding changes an output. Rounding may change an output by "
+        "almost 1e-5, even one near 0. Allow for that: `torch.allclose` has `atol`."
+    ),
     "inverted": "True and False are swapped: True should mean that the padding is seen.",
     "always-true": "Your function returns True for every attention that was tried.",
     "one-call": "Your function calls attention once, so there is nothing to compare its output with.",
@@ -145,13 +161,13 @@ CAUSES = {
         "half of them."
     ),
     "return-inside-the-loop": (
-        "A loop in your function ends in its first round, whatever the result is: a `return` or `break` is "
+        "A loop in your function always ends in its first iteration: a `return` or `break` is "
         "reached there. So it tries one input before it returns False, and a leak may show for only half of "
         "all inputs."
     ),
     "the-same-real-tokens": (
         "Your function calls attention {calls} times, and always with the same real tokens. A leak may show "
-        "for only half of all inputs: make a new `x` in each round."
+        "for only half of all inputs: make a new `x` in each iteration."
     ),
     "one-input": (
         "Your function tries one input before it returns False. A leak may show for only half of all inputs."
@@ -162,6 +178,10 @@ CAUSES = {
     "one-number-only": (
         "Of the 5 numbers of a padded token your function changes only {columns}. An attention may see "
         "another one."
+    ),
+    NORM: (
+        "Your function changes all numbers of a padded token by the same amount, or by the same factor. "
+        "A LayerNorm removes such a change, so a leak after it does not show. Put new random numbers there."
     ),
     "tolerance-too-wide": (
         "Your tolerance is too wide: the same leak, 1000 times as large, is found. A leak may change an "
@@ -181,12 +201,16 @@ CAUSES = {
     ),
     "sums-cancel": (
         "Your test finds a leak into one real token, but misses one that adds to one token what it takes "
-        "from another, so the sum does not change. Is something added up before it is compared? Or are "
-        "padded rows only moved, not changed?"
+        "from another. Is something added up before it is compared or before its gradient is taken, or "
+        "are padded rows only moved?"
     ),
     "needs-every-input": (
         "Your test finds no leak that shows for only half of the inputs. Does it return True only if every "
         "input shows the leak? One is enough."
+    ),
+    "one-sign-only": (
+        "In your inputs, no number of a real token is {missing}. A leak may show only for such a number: "
+        "`torch.randn` makes numbers of both signs."
     ),
     "many-inputs-in-vain": (
         "Your function tries {inputs} inputs, but misses leaks that show for half of all random inputs. "
@@ -195,7 +219,8 @@ CAUSES = {
     ),
     "always-false": "Your function returns False for every attention that was tried.",
 }
-WITH_MISSES = {"compares-padded-outputs", "poisoned-with-nan"}
+WITH_MISSES = {"compares-padded-outputs", "poisoned-with-nan", "no-room-for-rounding"}
+ONE_SIGN = {(1, False, True), (2, True, False)}  # what was in the inputs, and the leaks that were found
 PLACES = {1: "the first only", 2: "the second only", 3: "the first two", 4: "the last only"}
 PLACES |= {5: "the first and the last", 6: "the last two", 7: "all"}
 
@@ -218,6 +243,7 @@ def _explains(problems, results):
     rows = [str(row) for row in range(6) if record["rows"] >> row & 1]
     words = record | {
         "place": PLACES.get(record["places"]),
+        "missing": "positive" if record["signs"] == 1 else "negative",
         "rows": f"row{'s' * (len(rows) > 1)} {_and(rows)}",
     }
     return names[0], " And: ".join(CAUSES[name].format(**words) for name in names[:2])
@@ -248,8 +274,11 @@ def _alarms(told, *, calls, shared, rows, gradient, infinite, shorter, remasked,
             yield "compares-padded-outputs"
     elif calls > 1 and not shared and not gradient:
         yield _moved(rows)
-    elif alarms <= follows:  # real tokens, mask and length stayed, so it was no real output that changed
-        yield "compares-padded-outputs"
+    elif alarms <= follows | {padding.only_rounds}:
+        if alarms & follows:  # real tokens, mask and length stayed, so it was no real output that changed
+            yield "compares-padded-outputs"
+        if padding.only_rounds in alarms:
+            yield "no-room-for-rounding"
     elif len(alarms) == len(padding.IN_ORDER):
         if not any(told[a] for a in (padding.first_place_only, padding.last_place_only)):
             yield "inverted"
@@ -263,7 +292,7 @@ def _moved(rows):
     return "fixed-rows" if any(changed) and not all(changed) else "changes-real-tokens"
 
 
-def _misses(told, *, calls, shared, places, columns, rows, gradient, infinite, **record):
+def _misses(told, *, calls, shared, places, columns, rows, gradient, infinite, removed, **record):
     """Why an attention that sees the padding is called one without a leak."""
     changes = shared and not gradient  # then it is known what changed in the padding
     if not calls:
@@ -282,12 +311,14 @@ def _misses(told, *, calls, shared, places, columns, rows, gradient, infinite, *
             yield "one-number-only"
         else:
             yield from _compared(told)
+        if removed:
+            yield NORM
 
 
-def _tried(told, calls, *, inputs, one_round, **_):
+def _tried(told, calls, *, inputs, one_round, signs, **_):
     """Too few inputs."""
     halves = [told[attention] for attention in told if attention.sees and attention not in padding.LEAKS]
-    leaks = all(told[attention] for attention in padding.LEAKS)
+    leaks = all(told[attention] for attention in padding.LEAKS if attention is not padding.after_a_norm)
     if leaks and not any(halves):
         yield "needs-every-input"
     elif inputs == 1 and one_round:
@@ -296,6 +327,8 @@ def _tried(told, calls, *, inputs, one_round, **_):
         yield "the-same-real-tokens" if calls > 2 else "one-input"
     elif inputs < INPUTS:
         yield "few-inputs"
+    elif (signs, told[padding.WHERE_POSITIVE], told[padding.WHERE_NEGATIVE]) in ONE_SIGN:
+        yield "one-sign-only"
     elif leaks and not all(halves):
         yield "many-inputs-in-vain"
 
@@ -320,16 +353,17 @@ def _raising(use):
     return lambda attention, real, d_model: use(attention, torch.zeros(len(real), d_model), real)
 
 
-STEP = "8 Break it: a clinic"
+STEP = "4 Bugs in the masks"
 EXERCISE = Exercise(
     answer=sees_padding,
-    chapter="06_five_ways",
+    chapter="11_bug_clinic",
     section=STEP,
     points=3,
     problems=_problems,
     call=_call,
     accepts=_accepts,
     explains=_explains,
+    results=("got, which is right", "inputs that it tried", "every change was one that a LayerNorm undoes"),
     mistakes={
         "mask-not-given": Mistake(
             "`attention` takes two arguments, `x` and `real`.",

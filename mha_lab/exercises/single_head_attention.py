@@ -124,18 +124,24 @@ KNOBS = {
             (lambda q, k, x: q.shape[-1] ** 1.5,),
         ),
         "scaled-by-d_model": (
-            "Your scores are divided by the root of d_model, the width of x; the queries are d_k wide.",
+            "Your scores are divided by the square root of d_model, the width of x, not by that of d_k.",
             ROOT,
             (lambda q, k, x: math.sqrt(x.shape[-1]),),
         ),
         "scaled-by-length": (
-            "Your scores are divided by the root of n, the number of tokens.",
+            "Your scores are divided by the square root of n, the number of tokens.",
             ROOT,
             (lambda q, k, x: math.sqrt(x.shape[-2]),),
         ),
+        "scaled-by-a-fixed-number": (
+            scaled.DIVISORS["scaled-by-a-fixed-number"][0],
+            scaled.STEP,
+            (lambda q, k, x: math.sqrt(3), lambda q, k, x: 2.0),
+        ),
         "scaled-by-an-axis-from-the-front": (
-            "Your scores are divided by the root of a size counted from the front, such as query.shape[1] "
-            "or len(x). With axes in front, that is not d_k.",
+            "Your scores are divided by the square root of a size counted from the front, such as "
+            "query.shape[1] "
+            "or len(x). This size is d_k for some shapes only; shape[-1], counted from the end, always is.",
             ROOT,
             (lambda q, k, x: math.sqrt(q.shape[1]), lambda q, k, x: math.sqrt(q.shape[0])),
         ),

@@ -46,7 +46,7 @@ def _build(divisor=lambda q, k, t: t, weigh=_softmax, fetch=lambda w, k, v: w @ 
     return lambda q, k, v, t: fetch(weigh(k @ q / divisor(q, k, t), t), k, v)
 
 
-TEMPERATURE, ONE = "5 Length is temperature", "1 One query, one key"
+TEMPERATURE, ONE = "5 Length and temperature", "1 One query, one key"
 DIVISORS = {
     "temperature-ignored": (
         "Your scores are not divided by the temperature.",
@@ -79,7 +79,7 @@ DIVISORS = {
         (lambda q, k, t: math.sqrt(len(q)) / t,),
     ),
     "root-of-the-temperature": (
-        "Your scores are divided by the root of the temperature.",
+        "Your scores are divided by the square root of the temperature.",
         TEMPERATURE,
         (lambda q, k, t: math.sqrt(t),),
     ),
@@ -89,7 +89,7 @@ DIVISORS = {
         (lambda q, k, t: t * t,),
     ),
     "scaled-by-the-number-of-keys": (
-        "Your scores are divided by the root of n_k, the number of keys, or by n_k.",
+        "Your scores are divided by the square root of n_k, the number of keys, or by n_k.",
         TEMPERATURE,
         tuple(lambda q, k, t, a=a, b=b: t**a * len(k) ** b for a in (0, 1) for b in (0.5, 1)),
     ),
@@ -101,8 +101,8 @@ DIVISORS = {
 }
 WEIGHTS = {
     "unstable-softmax": (
-        "Your function takes exp of the scores as they are: exp of a large score is infinite, and that of a "
-        "very negative one 0. Subtract the largest score first; the weights stay the same.",
+        "Your function takes exp of scores that are too large or too negative: it is infinite, or 0 for all "
+        "keys. Subtract the largest score first; the weights stay the same.",
         TEMPERATURE,
         (_naive, _naive_in_python),
     ),
@@ -114,6 +114,7 @@ WEIGHTS = {
             lambda s, t, cut=cut, low=low: _naive(s.clamp(-cut if low else None, cut), t)
             for cut in (10, 20, 50, 80, 88, 100)
             for low in (False, True)
+            if low or cut < 89  # exp(89) is infinite, with or without a largest value
         ),
     ),
     "softmax-over-the-query": (

@@ -111,6 +111,18 @@ def _read_as(sizes, order, name="reshape", before=None):
     return answer
 
 
+def _of_one_sentence(sizes, swap, name):
+    """The numbers read into n, heads and d_k, in this order, and two axes swapped: right for one sentence."""
+
+    def answer(x, num_heads):
+        _, n, d_model = x.shape
+        all_sizes = (n, num_heads, d_model // num_heads)
+        cut = getattr(x, name)([all_sizes[i] for i in sizes])
+        return cut if swap is None else cut.transpose(*swap)
+
+    return answer
+
+
 def _orders(sizes):
     """Leave the axes, swap the middle two, or bring them into the order that is asked for."""
     return {(0, 1, 2, 3), (0, 2, 1, 3), tuple(sizes.index(i) for i in range(4))}
@@ -128,7 +140,7 @@ MISTAKES = {
     **deviations(_build, {"cut": CUTS, "order": ORDERS}),
     "view-without-transpose": Mistake(
         "Your function reads the numbers of x one after the other into the shape (batch, num_heads, n, "
-        "d_k): tokens are cut across heads.",
+        "d_k): several pieces of one token land in the same head.",
         BARE,
         (_read_as(ASKED, ASKED), _read_as(ASKED, ASKED, "view")),
     ),
@@ -145,18 +157,20 @@ MISTAKES = {
         tuple(_read_as(*other, name) for other in OTHER_SIZES for name in ("reshape", "view")),
     ),
     "swapped-before-the-cut": Mistake(
-        "Your function swaps axes of x before it cuts, and then reads the numbers in an order that they no "
-        "longer have.",
+        "Your function swaps axes of x before it cuts. Cut the width into heads first, while each row is "
+        "whole; then swap axes.",
         BARE,
         tuple(
-            _read_as(sizes, order, "reshape", swap)
+            _read_as(sizes, order, name, swap)
+            for name in ("reshape", "view")
             for swap in ((1, 2), (0, 1))
             for sizes in ((0, 1, 2, 3), (0, 2, 1, 3))
             for order in ((0, 1, 2, 3), (0, 2, 1, 3))
         ),
     ),
     "one-head-only": Mistake(
-        "Your result contains only one head. Does the loop return in its first round, or keep only its last?",
+        "Your result contains only one head. Does the loop return in its first iteration, or keep only its "
+        "last?",
         BARE,
         (lambda x, h: x[..., : x.shape[-1] // h], lambda x, h: x[..., -(x.shape[-1] // h) :]),
     ),
@@ -172,6 +186,16 @@ MISTAKES = {
         tuple(
             lambda x, h, order=order: x.reshape(-1, h, x.shape[-1] // h).permute(order)
             for order in ((0, 1, 2), (1, 0, 2), (0, 2, 1))
+        ),
+    ),
+    "batch-not-in-the-sizes": Mistake(
+        "The sizes in your view or reshape have no batch: they fit one sentence only, and x may have more.",
+        BARE,
+        tuple(
+            _of_one_sentence(sizes, swap, name)
+            for name in ("reshape", "view")
+            for sizes in permutations(range(3))
+            for swap in (None, (0, 1), (1, 2), (0, 2))
         ),
     ),
     "not-cut": Mistake(

@@ -73,10 +73,25 @@ EXERCISE = Exercise(
             RULES,
             (lambda w, v: w[0] * v[0], lambda w, v: w[-1] * v[-1], lambda w, v: v[w.argmax()]),
         ),
+        "list-extended": Mistake(
+            "In your result the weighted rows stand one behind the other; they are not added up. (If the sum "
+            "begins as a list, `+=` makes the list longer. `torch.zeros` makes a tensor to begin with.)",
+            RULES,
+            (
+                lambda w, v: torch.cat([torch.zeros(v.shape[1]), (w[:, None] * v).flatten()]),
+                lambda w, v: (w[:, None] * v).flatten(),
+            ),
+        ),
         "softmax-of-the-weights": Mistake(
             "Your function takes a softmax of the weights; they are weights already.",
             HEATMAP,
             (lambda w, v: torch.softmax(w, 0) @ v,),
+        ),
+        "lengths-mixed": Mistake(
+            "Your function combines n_k numbers with d_v numbers, entry by entry. If you begin a sum with "
+            "zeros, it needs as many as a row of values has: `values.shape[1]`.",
+            RULES,
+            (lambda w, v: w + v[0], lambda w, v: v[0] + w),
         ),
         "one-row-of-a-matrix": Mistake(
             "Your result has an axis of length 1 too many; it should be (d_v,).",

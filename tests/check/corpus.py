@@ -29,7 +29,7 @@ from tests.notebooks.chapters import NAMES, code_cells
 from tests.notebooks.chapters import read as chapter
 
 FOLDER = Path(__file__).parent / "tries"
-TRAINS = "06", "07", "08", "09", "10"  # of these, only what a cell defines, not what it computes
+TRAINS = "06", "07", "08", "09", "10", "13", "14"  # of these, only what a cell defines, not what it computes
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""What ``check`` says of what readers typed first: ``python -m tests.check.matrix`` writes the page.
+"""What ``check`` says of what readers typed first: ``python -m tests.check.matrix`` writes the pages.
 
-``... row NAME`` writes one exercise's row, and ``... same NAME`` fails if that row has changed.
+One page has a row for each exercise, and a page for each chapter has the wrong answers themselves.
+``... row NAME`` writes what belongs to one exercise, and ``... same NAME`` fails if that has changed.
 ``python -m tests.check.matrix 01 [exercise]`` prints each try with what ``check`` says of it.
 """
 
@@ -8,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from mha_lab.check import runner
 from mha_lab.check.diagnosis import Diagnosis
@@ -15,8 +17,11 @@ from mha_lab.check.report import make
 from mha_lab.exercises import find
 from tests.check.claims import false_of
 from tests.check.corpus import Try, tries
+from tests.notebooks.chapters import FOLDER
+from tools.sync import Chapter
 
 PAGE = Path(__file__).parents[2] / "docs" / "check-matrix.md"
+ANSWERS = PAGE.with_name("wrong-answers")
 COLUMNS = "tries", "right", "right refused", "wrong accepted", "false", "without a name"
 
 
@@ -40,7 +45,7 @@ def rows(judged: list[tuple[Try, Diagnosis | None]], false: Counter) -> dict[str
 
 
 def published() -> dict[str, list[int]]:
-    found = re.findall(r"^\| `(\w+)` \| ([\d |]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.findall(r"^\| \[`(\w+)`\]\S+ \| ([\d |]+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     return {name: [int(number) for number in numbers.split(" | ")] for name, numbers in found}
 
 
@@ -48,16 +53,62 @@ def text(table: dict[str, list[int]]) -> str:
     """The table in Markdown, with its sums."""
     lines = ["| exercise | " + " | ".join(COLUMNS) + " |", "| --- |" + " --- |" * len(COLUMNS)]
     for name, numbers in table.items():
-        lines.append(f"| `{name}` | " + " | ".join(map(str, numbers)) + " |")
+        link = f"[`{name}`]({answer_page(name).relative_to(PAGE.parent)}#{name})"
+        lines.append(f"| {link} | " + " | ".join(map(str, numbers)) + " |")
     sums = [sum(column) for column in zip(*table.values(), strict=True)]
     return "\n".join([*lines, "| all | " + " | ".join(map(str, sums)) + " |"])
 
 
-def fresh(exercise: str = "") -> dict[str, list[int]]:
-    """The rows as they are now, of one exercise or of all."""
-    runner.SECONDS = 60.0  # the table does not depend on how busy the machine is
-    judged = [(one, one.diagnosis()) for one in tries() if exercise in ("", one.exercise)]
-    return rows(judged, false_of(judged))
+HEAD = """\
+# {title}: wrong answers
+
+Readers who had only the chapter typed these answers first. The line above an answer says what is wrong with
+it. It was written by somebody who did not write the diagnoses. The name at its end is what `check` gives.
+[mistakes.md](../mistakes.md) explains these names, and [check-matrix.md](../check-matrix.md) counts the
+answers. `make matrix` writes this page."""
+SECTION = r"(?ms)^## (\w+)\n\n.*?(?=\n\n## \w+\n\n|\n\Z)"
+
+
+def answers(judged: list[tuple[Try, Diagnosis | None]]) -> dict[str, str]:
+    """The wrong answers to each exercise in Markdown: why it is wrong, its name, and what was typed."""
+    found: dict[str, list[str]] = {}
+    for one, diagnosis in judged:
+        if not one.right:
+            name = f"`{diagnosis.name}`" if diagnosis else "the function to fix is still the same"
+            why = re.sub(r"(?<!\\)([*<\[$])(?=[^`]*(?:`[^`]*`[^`]*)*$)", r"\\\1", one.why)  # not in code
+            found.setdefault(one.exercise, []).append(f"{why}: {name}\n\n```python\n{one.source}```")
+    return {name: "\n\n".join([f"## {name}", *typed]) for name, typed in found.items()}
+
+
+def published_answers() -> dict[str, str]:
+    """The same, as the pages have it."""
+    pages = [path.read_text(encoding="utf-8") for path in sorted(ANSWERS.glob("*.md"))]
+    return {found[1]: found[0] for page in pages for found in re.finditer(SECTION, page)}
+
+
+def answer_page(exercise: str) -> Path:
+    """Where the wrong answers to it are."""
+    return ANSWERS / f"wrong_answers_{find(exercise).chapter[:2]}.md"
+
+
+def answer_pages(sections: dict[str, str]) -> dict[Path, str]:
+    """A page for each chapter."""
+    parts: dict[Path, list[str]] = {}
+    for name, section in sections.items():
+        title = Chapter.read(FOLDER / f"{find(name).chapter}.ipynb").title
+        parts.setdefault(answer_page(name), [HEAD.format(title=title)]).append(section)
+    return {path: "\n\n".join(texts) + "\n" for path, texts in parts.items()}
+
+
+def judge(exercise: str = "") -> list[tuple[Try, Diagnosis | None]]:
+    """The tries at one exercise or at all, each with what is said of it now."""
+    runner.SECONDS = 60.0  # the pages do not depend on how busy the machine is
+    return [(one, one.diagnosis()) for one in tries() if exercise in ("", one.exercise)]
+
+
+def in_order(by_exercise: dict[str, Any]) -> dict[str, Any]:
+    """In the order of the tries."""
+    return {one.exercise: by_exercise[one.exercise] for one in tries() if one.exercise in by_exercise}
 
 
 def show(chapter: str, exercise: str = "") -> None:
@@ -80,11 +131,16 @@ def show(chapter: str, exercise: str = "") -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [] | ["row", _]:
-            table = published() | fresh(sys.argv[2]) if sys.argv[2:] else fresh()
-            table = {name: table[name] for name in dict.fromkeys(one.exercise for one in tries())}
+            whole, judged = len(sys.argv) == 1, judge(*sys.argv[2:])
+            table = rows(judged, false_of(judged)) if whole else published() | rows(judged, false_of(judged))
+            sections = answers(judged) if whole else published_answers() | answers(judged)
             head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
-            PAGE.write_text(f"{head}{text(table)}\n", encoding="utf-8", newline="\n")
+            pages = {PAGE: f"{head}{text(in_order(table))}\n"} | answer_pages(in_order(sections))
+            for path, page in pages.items():
+                path.write_text(page, encoding="utf-8", newline="\n")
         case ["same", name]:
-            sys.exit(int(published().get(name) != fresh(name).get(name)))
+            judged = judge(name)
+            same = published().get(name) == rows(judged, false_of(judged)).get(name)
+            sys.exit(not same or published_answers().get(name) != answers(judged).get(name))
         case given:
             show(*given)

@@ -30,7 +30,7 @@ LINES = {
     "wide @ flat": "their lengths are 3 and 7",
     "torch.einsum('id,jd->ij', x, x)": "names 2 axes, but the tensor has 3",
     "x.view(2, -1, 6 / 2)": "a size needs `//`",
-    "x.mT.view(2, 15)": "use `reshape`",
+    "x.mT.view(2, 15)": "is this the order that you want?",
     "x.view(4, 7)": "is not the number of entries",
     "batch, n = x.shape": "expects 2 axes, and the tensor has more",
     "maks": "Did you mean `mask`?",
@@ -49,6 +49,8 @@ LINES = {
     "row[:0].max()": "There is nothing in it",
     "x[mask]": "it is not broadcast",
     "if mask: pass": "`if`, `and`, `or` and `not` need one truth value",
+    "row.long() < 2 & row.long() > 1": "Write brackets",
+    "wide - max(wide)": "Python's own `max`, which compares whole rows",
     "x.softmax(3)": "axes count from 0",
     "row[9]": "the last of n has index n - 1",
     "x[0, 0, 0, 0]": "more indices than axes",
@@ -62,6 +64,8 @@ LINES = {
     "torch.cat([x, wide[None]], 1)": "equal sizes on all axes but",
     "x(0)": "Square brackets take an entry",
     "1 / 0": "which of the sizes can be 0",
+    "x.expand(3, 5)": "fewer axes than it has",
+    "x[0, 0, 0] = row": "a place for one number",
     "x.permute(0, 1)": "each axis of the tensor once",
 }
 

@@ -250,19 +250,18 @@ def test_the_learners_seed_is_neither_used_nor_moved():
     assert seen[0][1:] != seen[1][1:]
 
 
-HALF = [torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.float16)]
-TENSORS = [torch.randn(2, 3), torch.arange(3), torch.arange(3) > 1, torch.ones(0, 2), *HALF]
-
-
-@pytest.mark.parametrize("value", [None, True, 3, 2.5, float("inf"), *TENSORS])
+@pytest.mark.parametrize("value", [None, True, 3, 2.5, float("inf")])
 def test_results_come_back_as_they_were(value):
     back = decode(encode((value, [value])))
-    for item in (back[0], back[1][0]):
-        if isinstance(value, torch.Tensor):
-            assert item.dtype == str(value.dtype).removeprefix("torch.")
-            assert item.array.tolist() == value.tolist()
-        else:
-            assert (item, type(item)) == (value, type(value))
+    assert [(item, type(item)) for item in (back[0], back[1][0])] == [(value, type(value))] * 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [(2, 3), (0, 2)])
+def test_tensors_come_back_as_they_were(shape, dtype):
+    value = torch.randn(shape).to(getattr(torch, dtype))
+    for item in decode(encode((value, value))):
+        assert (item.dtype, item.array.tolist()) == (dtype, value.tolist())
 
 
 COLD = """

@@ -78,6 +78,7 @@ WEIGHTS = {
     "softmax-over-everything": lambda x: along(x, None),
     "unstable-softmax": lambda x: [paper(x)],
     "shifted-by-the-overall-maximum": lambda x: [paper(x - x.max())],
+    "shifted-by-a-constant": lambda x: [paper(x - c) for c in range(100, 1201, 4)],
     "shifted-by-the-mean": lambda x: [paper(x - x.mean(-1, keepdims=True)), paper(x - x.mean())],
     "shifted-by-the-minimum": lambda x: [paper(x - x.min(-1, keepdims=True)), paper(x - x.min())],
     "shifted-along-another-axis": lambda x: [
@@ -123,11 +124,15 @@ SCALE_FACTORS = SELF_FACTORS | {
     "matrices-transposed": lambda q, k, x: [x.shape[-1] ** 0.5],
 }
 CROSS_FACTORS = FACTORS | {
+    "scaled-by-a-fixed-number": lambda q, k, x: [3**0.5, 2],
     "scaled-twice": lambda q, k, x: [q.shape[-1] ** 1.5],
     "scaled-by-the-number-of-queries": lambda q, k, x: [q.shape[-2] ** 0.5],
     "scaled-by-the-number-of-keys": lambda q, k, x: [k.shape[-2] ** 0.5],
 }
-HEAD_FACTORS = SELF_FACTORS | {"scaled-twice": lambda q, k, x: [q.shape[-1] ** 1.5]}
+HEAD_FACTORS = SELF_FACTORS | {
+    "scaled-by-a-fixed-number": lambda q, k, x: [3**0.5, 2],
+    "scaled-twice": lambda q, k, x: [q.shape[-1] ** 1.5],
+}
 
 
 def with_root(products, q):
@@ -144,9 +149,8 @@ def cross(factors):
 
 
 SCORES = {name: cross(factors) for name, factors in CROSS_FACTORS.items()} | {
-    "key-not-transposed": lambda q, k: with_root(
-        [*mul(q, k), *mul(q, k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2]))], q
-    ),
+    "key-not-transposed": lambda q, k: with_root(mul(q, k), q),
+    "reshaped-keys": lambda q, k: with_root([q @ k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2])], q),
     "queries-and-keys-swapped": lambda q, k: with_root([k @ mT(q)], q),
     "summed-over-queries": lambda q, k: with_root(mul(mT(q), k), q),
     "entry-by-entry": lambda q, k: with_root([z for y in times(q, k) for z in (y, y.sum(-1))], q),
@@ -262,3 +266,142 @@ CLAIMS = {
     }.items()
     for name, candidates in claims.items()
 } | {("attention_weights", "scaled-as-well"): divided_before}
+
+
+def place(got):
+    """The weights of a query in the picture of step 4, and what it fetches."""
+    keys, values = np.array([[4, 0], [0, 4], [-3, -3]]), np.array([10, 20, 60])
+    weights = softmax(keys @ array(got) / 2**0.5)
+    return weights, weights @ values
+
+
+def further_out(got):
+    """Somewhere on the ray through the query, beyond it, 15 is fetched."""
+    return any(
+        abs(place(n * array(got))[1] - 15) <= 0.51
+        for n in np.linspace(1, 60, 3000)
+        if n * abs(array(got)).max() < 5.31
+    )
+
+
+QUERY = {
+    "the-picture": lambda got: not isinstance(got, np.ndarray),
+    "one-number-only": lambda got: np.size(got) == 1,
+    "one-number-for-each-key": lambda got: np.size(got) == 3,
+    "where-the-picture-begins": lambda got: same(got, np.array([2.0, 0.0])),
+    "all-three-alike": lambda got: abs(place(got)[0] - 1 / 3).max() < 0.1 and abs(place(got)[1] - 30) < 4,
+    "too-near-the-centre": further_out,
+    "one-key-alone": lambda got: place(got)[0][:2].max() > 0.9,
+    "key-2-alone": lambda got: place(got)[0][2] > 0.9 and array(got).sum() < 0,
+    "too-much": lambda got: place(got)[1] > 15.5 and place(got)[0][1:].sum() > 0.1,
+    "too-much-of-key-1": lambda got: 10 + 10 * place(got)[0][1] > 15.5,
+    "too-much-of-key-2": lambda got: 10 + 50 * place(got)[0][2] > 15.5,
+    "too-little": lambda got: place(got)[1] < 14.5 and place(got)[0][0] > 0.5,
+}
+CLAIMS |= {
+    ("query_fetching_15", name): lambda problem, expected, got, holds=holds: bool(holds(got))
+    for name, holds in QUERY.items()
+}
+
+
+def first_of(w):
+    """For each head and query, the key with the largest weight."""
+    return np.array([[row.tolist().index(row.max()) for row in head] for head in w])
+
+
+def voted(w):
+    """The key that is first for the most queries; of several, the smallest or the one found first."""
+    counts = [np.bincount(firsts, minlength=w.shape[-1]) for firsts in first_of(w)]
+    tied = [np.flatnonzero(count == count.max()) for count in counts]
+    earliest = [next(k for k in row if k in keys) for row, keys in zip(first_of(w), tied, strict=True)]
+    return [np.array([keys[0] for keys in tied]), np.array(earliest)]
+
+
+def together(w):
+    """The best key of all heads, as one number and for each head; for each query of all heads."""
+    received = sum(head.sum(0) for head in w)
+    key = received.argmax()
+    each = sum(w).argmax(-1)
+    return [np.array(key), np.array([key]), np.full(len(w), key), each]
+
+
+def received(w):
+    return np.stack([[head[:, j].sum() for j in range(w.shape[2])] for head in w])
+
+
+def largest_single(w):
+    """The key of the largest weight of a head; of several, the first in the row or the first key."""
+    by_row = [np.unravel_index(head.argmax(), head.shape)[1] for head in w]
+    return [np.array(by_row), np.array([head.max(0).argmax() for head in w])]
+
+
+MOST = {
+    "key-0-everywhere": lambda w: [np.zeros(len(w))],
+    "one-query-only": lambda w: [first_of(w)[:, i] for i in range(w.shape[1])],
+    "largest-single-weight": largest_single,
+    "counted-firsts": voted,
+    "heads-together": together,
+    "heads-compared": lambda w: [received(w).argmax(0), np.array(received(w).argmax()), w.argmax(0)],
+    "one-for-each-query": lambda w: [first_of(w)],
+    "one-for-each-key": lambda w: [first_of(mT(w))],
+    "totals-returned": lambda w: [received(w), received(w) / w.shape[1]],
+    "largest-total": lambda w: [received(w).max(1), received(w).max(1) / w.shape[1]],
+    "axis-kept": lambda w: [received(w).argmax(1)[:, None], received(w).argmax(1)[None]],
+    "counted-from-1": lambda w: [received(w).argmax(1) + 1],
+}
+CLAIMS |= {("most_attended_keys", name): says(candidates) for name, candidates in MOST.items()}
+# What `max` returns is no array.
+CLAIMS["most_attended_keys", "both-returned"] = lambda problem, expected, got: not isinstance(got, np.ndarray)
+
+
+def attended(query, key, value, divisor):
+    """Output and weights, a sentence at a time."""
+    w = softmax(query @ key.swapaxes(-1, -2) / divisor)
+    return w @ value, w
+
+
+def head_of(problem, swapped=False, both=False, divide=np.sqrt):
+    """What a head with these matrices gives, or one with a mistake in it."""
+    x, w_q, w_k, w_v = map(array, problem[3:])
+    query, key = x @ w_q, x @ (w_q if both else w_k)
+    if swapped:
+        query, key = key, query
+    return attended(query, key, x @ w_v, divide(w_q.shape[1]))
+
+
+def no_form(got):
+    """Not what the three projections of a module are like, and not what a module returned."""
+    return not (isinstance(got, tuple) and len(got) == 3) and np.shape(got)[:1] != (1,)
+
+
+def widths_of(problem):
+    """The shapes of the weights of q_proj, k_proj and v_proj: the output width comes first."""
+    return np.array([w.shape[::-1] for w in problem[4:]])
+
+
+LEARNABLE = {
+    "class-returned": lambda problem, got: no_form(got) and not isinstance(got, np.ndarray),
+    "function-returned": lambda problem, got: no_form(got) and not isinstance(got, np.ndarray),
+    "no-module": lambda problem, got: no_form(got) or isinstance(got, np.ndarray),
+    "nothing-learned": lambda problem, got: not got[0].any() and got[1] + got[2] == 0,
+    "other-names": lambda problem, got: not got[0].any() and got[1] + got[2] > 0,
+    "one-is-missing": lambda problem, got: (got[0].sum(1) == 0).any(),
+    "widths-swapped": lambda problem, got: same(got[0], widths_of(problem)[:, ::-1]),
+    "value-as-wide-as-a-key": lambda problem, got: same(got[0], widths_of(problem)[[0, 1, 1]]),
+    "other-widths": lambda problem, got: not same(got[0], widths_of(problem)),
+    "bias-added": lambda problem, got: got[1] > 0,
+    "more-parameters": lambda problem, got: got[2] > 0,
+    "no-forward": lambda problem, got: isinstance(got, tuple) and len(got) == 1 and got[0] is None,
+    "output-only": lambda problem, got: same(got[0], head_of(problem)[0]),
+    "weights-only": lambda problem, got: same(got[0], head_of(problem)[1]),
+    "weights-first": lambda problem, got: same(got[0], head_of(problem)[::-1]),
+    "query-and-key-swapped": lambda problem, got: same(got[0], head_of(problem, swapped=True)),
+    "one-projection-for-both": lambda problem, got: same(got[0], head_of(problem, both=True)),
+    "not-scaled": lambda problem, got: same(got[0], head_of(problem, divide=lambda d: 1)),
+    "scaled-by-d_k": lambda problem, got: same(got[0], head_of(problem, divide=lambda d: d)),
+    "no-super-init": lambda problem, got: False,
+}
+CLAIMS |= {
+    ("learnable_head", name): lambda problem, expected, got, holds=holds: bool(holds(problem, got))
+    for name, holds in LEARNABLE.items()
+}

@@ -96,6 +96,12 @@ def tokens_cut(x, h):
     ]
 
 
+def one_sentence(x, h):
+    """All numbers read into n, heads and d_k in any order, which is possible for one sentence only."""
+    b, *s = sizes(x, h)
+    return [z for p in permutations(s) for z in orders(x.reshape(p))] if b == 1 else []
+
+
 def not_cut(problem, expected, got):
     x, h = problem
     return h > 1 and not isinstance(got, tuple) and np.shape(got)[-1:] == (x.shape[2],)
@@ -126,6 +132,7 @@ SPLIT = {
     "one-head-only": lambda x, h: one_of(split(x, h)),
     "joined-not-stacked": lambda x, h: joined(split(x, h)),
     "batch-lost": lambda x, h: orders(cut(x, h).reshape(-1, h, x.shape[2] // h)),
+    "batch-not-in-the-sizes": one_sentence,
     "tokens-cut": tokens_cut,
 }
 
@@ -166,7 +173,14 @@ def batch_loop(x):
     return [np.concatenate(r, axis) for r in rounds for axis in range(3)]
 
 
+def resized_first(x):
+    """The sizes n and num_heads exchanged, then any two axes swapped, then the sizes that are asked for."""
+    b, h, n, d = x.shape
+    return [y.reshape(b, n, h * d) for y in orders(x.reshape(b, n, h, d))]
+
+
 MERGE = {
+    "resized-before-the-swap": resized_first,
     "merge-without-transpose": lambda x: [x.reshape(len(x), x.shape[2], -1)],
     "view-after-transpose": lambda x: [],
     "heads-interleaved": lambda x: [x.transpose(0, 2, 3, 1).reshape(len(x), x.shape[2], -1)],
@@ -445,3 +459,101 @@ CLAIMS = (
         ("per_head_weights", "returns-more-than-the-weights"): with_weights,
     }
 )
+
+# --- split_by_hand: the step and the sizes, read back from the numbers
+
+
+def shown(got):
+    """Tokens, heads and columns, if these are the numbers of the third step; else zeros."""
+    h, n, d = np.shape(got) if np.ndim(got) == 3 else (0, 0, 0)
+    x = np.arange(n * h * d).reshape(n, h * d)
+    right = [x[:, i * d : (i + 1) * d] for i in range(h)]
+    return (n, h, d) if h and np.array_equal(got, right) else (0, 0, 0)
+
+
+def bare_tokens(got):
+    """The tokens in each head of the bare view."""
+    n, h, d = shown(got)
+    return [{i // (h * d) for i in range(k * n * d, (k + 1) * n * d)} for k in range(h)]
+
+
+def whole_tokens(got, least, most):
+    heads = bare_tokens(got)
+    once = sum(map(len, heads)) == len(set().union(*heads))
+    return once and all(least <= len(head) <= most for head in heads)
+
+
+BY_HAND = {
+    "the-picture": lambda got: not isinstance(got, np.ndarray),
+    "sizes-only": lambda got: not isinstance(got, np.ndarray) or got.shape == (3,),
+    "another-step": lambda got: got.ndim == 2,
+    "order-of-memory": lambda got: np.array_equal(got.ravel(), np.arange(got.size)) and got.ndim == 3,
+    "where-the-picture-begins": lambda got: shown(got) == (3, 2, 2),
+    "one-token": lambda got: shown(got)[0] == 1,
+    "one-head": lambda got: shown(got)[1] == 1,
+    "one-whole-token": lambda got: whole_tokens(got, 1, 1),
+    "several-whole-tokens": lambda got: whole_tokens(got, 2, 99),
+    "mixed-heads": lambda got: (
+        any(len(head) > 1 for head in bare_tokens(got)) and not whole_tokens(got, 1, 99)
+    ),
+}
+CLAIMS |= {
+    ("split_by_hand", name): lambda problem, expected, got, holds=holds: bool(holds(got))
+    for name, holds in BY_HAND.items()
+}
+
+# --- reorder_checkpoint: row c * num_heads + h of w is row h * d_k + c of the result
+
+
+def together(w, h):
+    return np.array([w[c * h + head] for head in range(h) for c in range(len(w) // h)])
+
+
+def dealt(w, h):
+    d = len(w) // h
+    return np.array([w[head * d + c] for c in range(d) for head in range(h)])
+
+
+def columns_moved(problem, expected, got):
+    """The columns in another order, and every one is there."""
+    w = array(problem[0])
+    order = [np.flatnonzero((w == column[:, None]).all(0)) for column in array(got).T]
+    return np.shape(got) == w.shape and sorted(int(i[0]) for i in order if len(i)) == list(range(w.shape[1]))
+
+
+def torn(problem, expected, got):
+    """The same numbers, and some row of the result has numbers of several rows."""
+    w, got = array(problem[0]), array(got)
+    rows = {tuple(sorted(row)) for row in w}
+    every = np.array_equal(np.sort(w, None), np.sort(got, None))
+    return got.shape == w.shape and every and any(tuple(sorted(row)) not in rows for row in got)
+
+
+def narrow(w, h, d):
+    """The rows put together with this d_k: all numbers read on, or only as many rows as it asks for."""
+    found = []
+    if w.size % (d * h) == 0:
+        read = swap(w.reshape(d, h, -1), 0, 1)
+        found += [read.reshape(w.shape), read.reshape(h * d, -1)]
+    if d * h <= len(w):
+        rows = np.array([w[c * h + head] for head in range(h) for c in range(d)])
+        found += [rows, np.concatenate([rows, np.zeros_like(w[d * h :])])]
+    return found
+
+
+REORDER = {
+    "other-direction": lambda w, h: [dealt(w, h)],
+    "nothing-moved": lambda w, h: [w],
+    "not-joined": lambda w, h: [np.stack([w[i::h] for i in range(h)])],
+    "heads-side-by-side": lambda w, h: [np.concatenate([w[i::h] for i in range(h)], 1)],
+    "d_k-from-the-columns": lambda w, h: narrow(w, h, w.shape[1] // h),
+    "one-head-only": lambda w, h: (
+        [w[i::h] for i in range(h)] + [w[i * (len(w) // h) :][: len(w) // h] for i in range(h)]
+    ),
+    "transposed": lambda w, h: [together(w, h).T, dealt(w, h).T],
+    "reversed-inside-a-head": lambda w, h: [np.concatenate([w[i::h][::-1] for i in range(h)])],
+}
+CLAIMS |= {("reorder_checkpoint", name): _says(candidates) for name, candidates in REORDER.items()} | {
+    ("reorder_checkpoint", "columns-moved"): columns_moved,
+    ("reorder_checkpoint", "numbers-in-other-rows"): torn,
+}

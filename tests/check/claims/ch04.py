@@ -1,5 +1,7 @@
 """What is said of answers to the exercises of chapter 04, asked of the numbers."""
 
+from itertools import pairwise
+
 import numpy as np
 
 
@@ -147,7 +149,7 @@ def nan_in_the_gradient(problem, expected, got):
 
 
 def not_low_enough(s, m):
-    found = [masked(s, m, -v) for v in (1, 2, 5, 9, 10, 20, 50, 99, 100, 500, 999, 1000)]
+    found = [masked(s, m, -v) for v in (1, 2, 5, 9, 10, 20, 50, 99, 100, 500, 999, 1000, 10_000)]
     return found + [c * m for c in found]
 
 
@@ -557,13 +559,122 @@ EQUAL = {
     "always-three-rows": three_rows,
 }
 
+# --- mask_by_hand and packed_mask: queries i and keys j, and the texts from a to b
+
+
+def drawn(visible):
+    """A predicate: the cells (i, j) that are True are those of which ``visible(i, j, own, borders)`` is so;
+    ``own`` says whether they are in one text, ``borders`` where texts begin, with the end of the row."""
+
+    def cells(lengths):
+        n, borders = sum(lengths), [0, *np.cumsum(lengths).tolist()]
+
+        def own(i, j, borders=borders):
+            return any(a <= i < b and a <= j < b for a, b in pairwise(borders))
+
+        return np.array([[bool(visible(i, j, own, borders)) for j in range(n)] for i in range(n)])
+
+    return cells
+
+
+def rows_of(problem):
+    return problem[0] if problem else [3, 2]
+
+
+def cells_are(*masks):
+    return lambda p, e, got: is_mask(got, *(mask(rows_of(p)) for mask in masks))
+
+
+PACKED = drawn(lambda i, j, own, b: own(i, j) and j <= i)
+
+
+def moved(by):
+    """The inner borders moved, as far as the row goes."""
+
+    def visible(i, j, own, b):
+        return j <= i and own(i, j, [0, *(border + by for border in b[1:-1]), b[-1]])
+
+    return drawn(visible)
+
+
+def same_length(i, j, own, b):
+    def length(k):
+        return next(end - start for start, end in pairwise(b) if start <= k < end)
+
+    return j <= i and length(i) == length(j)
+
+
+def all_of_one_length(problem, expected, got):
+    """Some length divides the row into texts, the last of which may be cut off."""
+    n = sum(problem[0])
+    i, j = np.arange(n)[:, None], np.arange(n)
+    return is_mask(got, *((j <= i) & (i // m == j // m) for m in range(1, n + 1)))
+
+
+def after_one_length(problem, expected, got):
+    """Each text is a triangle that begins at the length of the text before it; the last one is whole."""
+    lengths = problem[0]
+    begins = [0, *lengths[:-1]]
+    ends = [begin + length for begin, length in zip(begins, lengths, strict=True)]
+
+    def inside(some):
+        n = sum(lengths)
+        return np.array(
+            [[any(a <= j <= i < b for a, b in some) for j in range(n)] for i in range(n)]
+        )  # fmt: skip
+
+    every = inside(list(zip(begins, ends, strict=True)))
+    last = slice(begins[-1], ends[-1])
+    whole = np.array_equal(got[last, last], every[last, last] & np.tri(lengths[-1], dtype=bool))
+    return boolean(got) and not (got & ~every).any() and whole
+
+
+PAINTED = {
+    "not-causal": cells_are(drawn(lambda i, j, own, b: own(i, j))),
+    "sees-the-future": cells_are(drawn(lambda i, j, own, b: own(i, j) and j >= i)),
+    "hides-the-own-token": cells_are(drawn(lambda i, j, own, b: own(i, j) and j < i)),
+    "later-tokens-only": cells_are(drawn(lambda i, j, own, b: own(i, j) and j > i)),
+    "reads-other-texts": cells_are(drawn(lambda i, j, own, b: j <= i)),
+    "other-texts-only": cells_are(drawn(lambda i, j, own, b: not own(i, j) and j <= i)),
+    "or-in-place-of-and": cells_are(drawn(lambda i, j, own, b: own(i, j) or j <= i)),
+    "mask-inverted": cells_are(lambda lengths: ~PACKED(lengths)),
+    "numbers-in-place-of-booleans": numbers_of(lambda *problem: PACKED(rows_of(problem))),
+    "additive-mask": additive(lambda *problem: PACKED(rows_of(problem))),
+}
+MASK_BY_HAND = PAINTED | {
+    "where-the-picture-begins": lambda p, e, got: boolean(got) and got.all(),
+    "border-elsewhere": lambda p, e, got: is_mask(got, *(PACKED([k, 5 - k]) for k in (1, 2, 4))),
+    "second-text-hidden": lambda p, e, got: boolean(got) and not got[:, 3:].any() and got[4, :3].all(),
+}
+PACKED_MASK = PAINTED | {
+    "length-in-place-of-index": cells_are(drawn(same_length)),
+    "border-one-too-late": cells_are(moved(1)),
+    "border-one-too-early": cells_are(moved(-1)),
+    "last-token-left-out": cells_are(
+        drawn(lambda i, j, own, b: own(i, j) and j <= i and i + 1 not in b and j + 1 not in b)
+    ),
+    "blocks-on-top-of-each-other": cells_are(
+        lambda lengths: (
+            PACKED([max(lengths)] + [1] * (sum(lengths) - max(lengths)))
+            & (np.arange(sum(lengths)) < max(lengths))
+        )
+    ),
+    "begins-after-one-length": after_one_length,
+    "one-length-for-all": all_of_one_length,
+    "one-mask-for-each-text": lambda p, e, got: (
+        len(got) == len(p[0]) and all(np.shape(mask) == (m, m) for mask, m in zip(got, p[0], strict=True))
+    ),
+}
+
 FUTURE = ("maximum-of-nothing", "input-transposed", "input-of-another-size", "input-without-two-axes")
 CLAIMS = {
     (exercise, name): claim
     for exercise, claims in (
         ("causal_mask", CAUSAL),
         ("leaks_future", dict.fromkeys(FUTURE, never)),
+        ("mask_by_hand", MASK_BY_HAND),
         ("masked_softmax", SOFTMAX),
+        ("packed_mask", PACKED_MASK),
         ("fix_padding", FIX),
         ("padding_mask", PADDING),
         ("predict_equal_scores", EQUAL),

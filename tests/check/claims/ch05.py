@@ -227,6 +227,14 @@ def bias_in_w(p, e, got):
     return is_one_of(got, [out, out + bias, out + x.shape[1] * bias, shared])
 
 
+def bias_in_heads(p, e, got):
+    """The bias joins the heads where it has their width; where it does not, an error is raised."""
+    x, w, bias = map(num, p)
+    side = side_by_side(x)
+    fits = side.shape[-1] == len(bias)
+    return fits and is_one_of(got, [(side + n * bias) @ w for n in (1, x.shape[1])])
+
+
 def another_axis(x, w):
     return [sum(parts) for a in (0, 2) for parts in axis_taken_for_heads(x, w, a)]
 
@@ -575,6 +583,7 @@ MHA = {
     "mask-inverted": masked(
         *[lambda s, m, f=f: f(s, ~m) for f in (hide, fill(-np.inf), fill(-1e9))],
         lambda s, m: np.where(m.any(-1, keepdims=True), fill(-np.inf)(s, ~m), 0),
+        lambda s, m: np.where(m, fill(-np.inf)(s, ~m), 0),
     ),
     "mask-after-softmax": masked(after, lambda s, m: np.where(m, softmax(s), -np.inf)),
     "hidden-scores-zero": masked(
@@ -755,6 +764,7 @@ CLAIMS = (
         ("fix_bias", "all-divided"): divided,
         ("fix_bias", "one-contribution-per-head"): with_bias(OUTPUT["not-summed-over-heads"]),
         ("fix_bias", "bias-added-to-w_o"): bias_in_w,
+        ("fix_bias", "bias-before-w_o"): bias_in_heads,
         ("fix_bias", "other-axis-taken-apart"): another_loop,
         ("fix_bias", "added-into-the-bias"): lambda p, e, got: np.shape(got) == tuple(p[2].shape),
     }
@@ -763,3 +773,116 @@ CLAIMS = (
     | {("output_projection", s): claim(f) for s, f in OUTPUT.items()}
     | {("predict_parameters", s): count(f) for s, f in COUNTS.items()}
 )
+
+
+# --- The heads of a picture whose sizes add up to 0. A problem is what each head fetches for *saw*.
+
+
+def fetched_by(fetched, got):
+    """What the heads of this list fetch."""
+    return num(fetched)[num(got).astype(int)]
+
+
+CANCEL = {
+    "the-picture": lambda fetched, got: not isinstance(got, np.ndarray),
+    "one-entry-for-each-head": lambda fetched, got: len(got) == 6 and set(num(got)) <= {0, 1},
+    "numbers-that-are-not-whole": lambda fetched, got: (num(got) % 1 != 0).any(),
+    "no-head": lambda fetched, got: len(got) == 0,
+    "no-such-head": lambda fetched, got: min(got) < 0 or max(got) > 5,
+    "a-head-twice": lambda fetched, got: len(set(num(got))) < len(got),
+    "where-the-picture-begins": lambda fetched, got: sorted(got) == [0, 1, 2, 3],
+    "a-head-that-fetches-0": lambda fetched, got: (abs(fetched_by(fetched, got)) < 1e-3).sum() == 1,
+    "counted-from-1": lambda fetched, got: (
+        abs(fetched_by(fetched, num(got) - 1).sum()) <= 0.03
+        and min(abs(fetched_by(fetched, num(got) - 1))) > 0.2
+    ),
+    "too-much-of-the-dog": lambda fetched, got: fetched_by(fetched, got).sum() > 0.03,
+    "too-much-of-the-cat": lambda fetched, got: fetched_by(fetched, got).sum() < -0.03,
+}
+CLAIMS |= {
+    ("heads_that_cancel", name): lambda problem, expected, got, holds=holds: bool(holds(problem[0], got))
+    for name, holds in CANCEL.items()
+}
+
+
+# --- The head that writes most, for each token.
+
+
+def chosen(make):
+    """A predicate: ``make`` gives candidates from the contributions, (num_heads, n, d_model)."""
+    return lambda p, e, got: is_one_of(got, make(contributions(num(p[0])[None], num(p[1]))[0]))
+
+
+def norms(written):
+    return np.sqrt((written**2).sum(-1))
+
+
+def sliced(make):
+    """A predicate: the head with the largest norm, with other rows of w_o."""
+    return lambda p, e, got: is_one_of(got, [norms(c[0]).argmax(0) for c in make(num(p[0])[None], num(p[1]))])
+
+
+def is_one_head(p, e, got):
+    """One head for all tokens: a single number below num_heads, perhaps repeated."""
+    got = num(got)
+    n = p[0].shape[1]
+    return got.shape in ((), (n,)) and len(np.unique(got)) == 1 and 0 <= got.flat[0] < len(p[0])
+
+
+def norms_multiplied(p, e, got):
+    x, w = num(p[0]), num(p[1])
+    strength = np.sqrt((w.reshape(len(x), -1) ** 2).sum(1))
+    return is_one_of(got, [(norms(x) * strength[:, None]).argmax(0)])
+
+
+def cut_output(p, e, got):
+    x, w = num(p[0])[None], num(p[1])
+    return is_one_of(got, [norms(c[0]).argmax(0) for c in split_output(x, w)])
+
+
+def value_and_index(p, e, got):
+    """Two results of which the second is right, or the name of what `max` returns."""
+    if isinstance(got, tuple):
+        return len(got) == 2 and is_one_of(got[1], [e])
+    got_array = np.asarray(got)
+    if got_array.dtype == object:
+        return got.dtype == "both results of `max` (values and indices)"
+    return len(got_array) == 2 and is_one_of(got_array[1], [e])
+
+
+def strongest_rows(p, e, got):
+    w = num(p[1]).reshape(len(p[0]), -1)
+    return is_one_head(p, e, got) and num(got).flat[0] == (w**2).sum(1).argmax()
+
+
+MOST = {
+    "summed-not-normed": lambda c: [c.sum(-1).argmax(0), abs(c.sum(-1)).argmax(0)],
+    "sum-of-absolute-values": lambda c: [abs(c).sum(-1).argmax(0)],
+    "largest-number": lambda c: [c.max(-1).argmax(0), abs(c).max(-1).argmax(0)],
+    "norm-over-the-tokens": lambda c: [np.sqrt((c**2).sum(1)).argmax(0)],
+    "norm-over-the-heads": lambda c: [np.sqrt((c**2).sum(0)).argmax(a) for a in (0, 1)],
+    "norm-over-everything": lambda c: [0],
+    "first-token-only": lambda c: [norms(c).argmax(0)[0]],
+    "flat-index": lambda c: [norms(c).argmax()],
+    "token-for-each-head": lambda c: [norms(c).argmax(1)],
+    "norm-not-index": lambda c: [norms(c).max(0)],
+    "all-norms": lambda c: [norms(c), norms(c).T],
+    "smallest": lambda c: [norms(c).argmin(0)],
+    "counted-from-1": lambda c: [norms(c).argmax(0) + 1],
+}
+CLAIMS |= {("most_important_head", name): chosen(make) for name, make in MOST.items()}
+CLAIMS |= {
+    ("most_important_head", name): sliced(ROWS[name])
+    for name in ("heads-take-turns", "overlapping-slices", "first-rows-for-all", "slices-in-reverse")
+}
+CLAIMS |= {
+    ("most_important_head", "one-head-for-all-tokens"): is_one_head,
+    ("most_important_head", "values-without-w_o"): lambda p, e, got: is_one_of(
+        got, [f(num(p[0])).argmax(0) for f in (norms, lambda x: abs(x).sum(-1), lambda x: x.sum(-1))]
+    ),
+    ("most_important_head", "w_o-alone"): strongest_rows,
+    ("most_important_head", "norms-multiplied"): norms_multiplied,
+    ("most_important_head", "output-split"): cut_output,
+    ("most_important_head", "value-and-index"): value_and_index,
+    ("most_important_head", "all-rows-of-w_o"): lambda p, e, got: False,
+}

@@ -198,8 +198,156 @@ CLAIMS = (
     | {("pack_qkv", "flattened"): one_row}
     | {("fix_packed", "three-not-in-front"): all_numbers, ("fix_packed", "view-that-cannot-be"): never}
     | {("pack_qkv", name): never for name in ("not-in-a-list", "one-tensor-joined")}
-    | {
-        ("sees_padding", name): never
-        for name in ("mask-not-given", "no-tensor-given", "other-axes-given", "first-token-indexed")
-    }
 )
+
+# --- The rows of one head's keys in a checkpoint that goes head by head.
+
+
+def rows_of(numbers):
+    """A predicate: the rows of ``weight`` with these numbers; ``numbers(d_k, num_heads, h)``."""
+
+    def predicate(problem, expected, got):
+        weight, heads, h = np.asarray(problem[0]), problem[1], problem[2]
+        d_k = weight.shape[1] // heads
+        found = [np.asarray(list(i)) for i in numbers(d_k, heads, h)]
+        return same(got, *(weight[i[i < len(weight)].astype(int)] for i in found))
+
+    return predicate
+
+
+def span(first, count):
+    return range(first, first + count)
+
+
+def lies_apart(problem, expected, got):
+    """Rows of ``weight`` that stand at equal distances, more than one."""
+    weight, got = np.asarray(problem[0]), np.asarray(got)
+    if got.shape != np.asarray(expected).shape:
+        return False
+    places = [int(np.flatnonzero((weight == row).all(1))[0]) for row in got]
+    return len(places) == 1 or set(np.diff(places)) in [{problem[1]}, {3 * problem[1]}]
+
+
+def columns_of(problem, expected, got):
+    """Columns of ``weight`` that follow one another, perhaps none or fewer than d_k."""
+    weight, got = np.asarray(problem[0]), np.asarray(got)
+    count = got.shape[-1] if got.ndim == 2 else -1
+    starts = range(weight.shape[1] - count + 1) if count >= 0 else ()
+    return len(got) == len(weight) and any(same(got, weight[:, s : s + count]) for s in starts)
+
+
+def of_transpose(problem, expected, got):
+    weight, heads, h = np.asarray(problem[0]), problem[1], problem[2]
+    d = weight.shape[1]
+    turned = np.ascontiguousarray(weight.T)
+    return same(got, turned.reshape(heads, 3, -1, d)[h, 1], turned.reshape(3, heads, -1, d)[1, h])
+
+
+def cut_as_a_product(problem, expected, got):
+    """The middle of three pieces of the last axis of ``weight``, whole or some rows; or of a view."""
+    weight, heads, h = np.asarray(problem[0]), problem[1], problem[2]
+    d = weight.shape[1]
+    size = -(-d // 3)
+    piece = weight[:, size : 2 * size]
+    some = [piece[a:b] for a in range(len(piece) + 1) for b in (a + d // heads, a + 3 * d // heads)]
+    viewed = weight.reshape(d, heads, 3, d // heads)[:, h, 1]
+    return same(got, piece, *some, viewed, viewed.T)
+
+
+def all_three(problem, expected, got):
+    weight, heads, h = np.asarray(problem[0]), problem[1], problem[2]
+    own = weight.reshape(heads, 3, -1, weight.shape[1])[h]
+    return same(got, own, own.reshape(-1, weight.shape[1]))
+
+
+def all_keys(problem, expected, got):
+    weight = np.asarray(problem[0])
+    keys = weight.reshape(problem[1], 3, -1, weight.shape[1])[:, 1]
+    return same(got, keys, keys.reshape(-1, weight.shape[1]))
+
+
+KEYS = {
+    "three-blocks": lambda d, heads, h: [span((heads + h) * d, d)],
+    "queries-of-three-blocks": lambda d, heads, h: [span(h * d, d)],
+    "values-of-three-blocks": lambda d, heads, h: [span((2 * heads + h) * d, d)],
+    "rows-of-the-query": lambda d, heads, h: [span(3 * h * d, d)],
+    "rows-of-the-value": lambda d, heads, h: [span((3 * h + 2) * d, d)],
+    "rows-in-turn": lambda d, heads, h: [range(3 * h * d + i, 3 * (h + 1) * d, 3) for i in range(3)],
+    "a-head-has-three-parts": lambda d, heads, h: [span((h + 1) * d, d)],
+    "both-orders-at-once": lambda d, heads, h: [span((heads + 3 * h) * d, d)],
+    "another-head": lambda d, heads, h: (
+        [span((3 * (other % heads) + 1) * d, d) for other in (h - 1, h + 1)] + [[]] * (h == heads - 1)
+    ),
+    "always-head-0": lambda d, heads, h: [span(d, d)],
+    "one-row-off": lambda d, heads, h: [
+        span((3 * h + 1) * d + first, d - first + last)
+        for first, last in ((1, 1), (-1, -1), (0, -1), (0, 1), (1, 0), (-1, 0))
+    ],
+    "two-of-three": lambda d, heads, h: [span((3 * h + i) * d, 2 * d) for i in (0, 1)],
+    "always-64-numbers": lambda d, heads, h: [span((3 * h + 1) * 64, 64)],
+    "d_k-from-the-rows": lambda d, heads, h: [span(3 * d * (i * h + 1), 3 * d) for i in (1, 3)],
+}
+CLAIMS |= {("key_weights_of_head", name): rows_of(numbers) for name, numbers in KEYS.items()}
+CLAIMS |= {
+    ("key_weights_of_head", "heads-in-turn"): lies_apart,
+    ("key_weights_of_head", "all-three-of-the-head"): all_three,
+    ("key_weights_of_head", "keys-of-all-heads"): all_keys,
+    ("key_weights_of_head", "columns"): columns_of,
+    ("key_weights_of_head", "cut-like-the-product"): cut_as_a_product,
+    ("key_weights_of_head", "transpose-cut"): of_transpose,
+    ("key_weights_of_head", "transposed"): lambda problem, expected, got: same(got, np.asarray(expected).T),
+}
+
+
+# --- w_o_by_hand: a problem is what the heads fetch, in the new order, the old matrix, and the right outputs
+
+
+def outputs_off(problem, got):
+    """For which tokens the outputs with this matrix are wrong."""
+    concat, _, wanted = (np.asarray(part, dtype=float) for part in problem)
+    return [
+        not np.allclose(row @ np.asarray(got), right, atol=0.01)
+        for row, right in zip(concat, wanted, strict=True)
+    ]
+
+
+def right_rows(problem, got):
+    """Which rows are those of the old matrix for the head that is there now."""
+    old = np.asarray(problem[1])
+    return [np.allclose(np.asarray(got)[row], old[(row + 2) % 4]) for row in range(4)]
+
+
+TYPED = {
+    "the-picture": lambda problem, got: not isinstance(got, np.ndarray),
+    "output-returned": lambda problem, got: np.shape(got) in ((4,), (5, 4)),
+    "not-finite": lambda problem, got: not np.isfinite(got).all(),
+    "where-the-picture-begins": lambda problem, got: np.allclose(got, problem[1]),
+    "columns-moved": lambda problem, got: np.allclose(np.asarray(got)[:, [2, 3, 0, 1]], problem[1]),
+    "rows-in-reverse": lambda problem, got: np.allclose(np.asarray(got)[[3, 2, 1, 0]], problem[1]),
+    "transposed": lambda problem, got: np.allclose(np.asarray(got).T, problem[1]),
+    "one-head-only": lambda problem, got: (
+        right_rows(problem, got)[:2] == [True] * 2 or right_rows(problem, got)[2:] == [True] * 2
+    ),
+    "sizes-where-they-were": lambda problem, got: (
+        right_rows(problem, got) == [True, False, True, False]
+        and np.allclose(np.asarray(got)[[1, 3]], np.asarray(problem[1])[[1, 3]])
+        and np.allclose(np.asarray(got)[[3, 1]], np.roll(np.asarray(problem[1]), 2, 0)[[1, 3]])
+    ),
+    "sizes-not-right": lambda problem, got: (
+        right_rows(problem, got) == [True, False, True, False]
+        and [bool(np.any(np.abs(row[[1, 3]]) > 0.005)) for row in np.asarray(problem[0])]
+        == [token == 2 for token in range(5)]
+        and outputs_off(problem, got) == [token == 2 for token in range(5)]
+    ),
+    "noun-and-verb-not-right": lambda problem, got: (
+        right_rows(problem, got) == [False, True, False, True] and any(outputs_off(problem, got))
+    ),
+    "right-for-saw-only": lambda problem, got: (
+        not outputs_off(problem, got)[2] and any(outputs_off(problem, got))
+    ),
+    "an-output-differs": lambda problem, got: any(outputs_off(problem, got)),
+}
+CLAIMS |= {
+    ("w_o_by_hand", name): lambda problem, expected, got, holds=holds: bool(holds(problem, got))
+    for name, holds in TYPED.items()
+}

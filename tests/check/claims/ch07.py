@@ -520,3 +520,104 @@ CLAIMS |= {
     ("predict_guess_loss", "rounded"): rounded,
     ("predict_guess_loss", "true-or-false"): lambda problem, expected, got: np.asarray(got).dtype == bool,
 }
+
+
+# --- The two heads that differ least.
+
+
+def pairs_by(number, smallest=True):
+    """The pairs of different heads for which ``number(one, other)`` is smallest or largest, as lists."""
+
+    def candidates(w):
+        found = {(i, j): number(w[i], w[j]) for i in range(len(w)) for j in range(i + 1, len(w))}
+        best = (min if smallest else max)(found.values())
+        return [list(pair) for pair, value in found.items() if abs(value - best) < 1e-6]
+
+    return candidates
+
+
+def differ(one, other):
+    return np.abs(one - other).sum()
+
+
+def differences(w):
+    return np.array([differ(w[i], w[j]) for i in range(len(w)) for j in range(i + 1, len(w))])
+
+
+def place_in_a_table(w):
+    (i, j), *_ = pairs_by(differ)(w)
+    return [i * len(w) + j, differences(w).argmin()]
+
+
+def near_head_0(w):
+    order = np.argsort([differ(head, w[0]) for head in w], kind="stable")
+    return [order[:2]]
+
+
+SIMILAR = {
+    "a-head-and-itself": lambda w: [[i, i] for i in range(len(w))],
+    "signs-cancel": lambda w: pairs_by(lambda a, b: round((a - b).sum(), 3))(w),
+    "first-keys-only": lambda w: (
+        pairs_by(lambda a, b: (a.argmax(-1) != b.argmax(-1)).sum())(w)
+        + pairs_by(lambda a, b: np.abs(a.max(-1) - b.max(-1)).sum())(w)
+    ),
+    "queries-added-up": pairs_by(lambda a, b: np.abs(a.sum(0) - b.sum(0)).sum()),
+    "dot-product": pairs_by(lambda a, b: (a * b).sum(), smallest=False),
+    "largest-single-difference": pairs_by(lambda a, b: np.abs(a - b).max()),
+    "squared-instead-of-absolute": lambda w: (
+        pairs_by(lambda a, b: ((a - b) ** 2).sum())(w)
+        + pairs_by(lambda a, b: (a * b).sum() / np.sqrt((a**2).sum() * (b**2).sum()), smallest=False)(w)
+    ),
+    "largest-row": pairs_by(lambda a, b: np.abs(a - b).sum(-1).max()),
+    "one-query-only": lambda w: [
+        pair for i in (0, -1) for pair in pairs_by(lambda a, b, i=i: np.abs(a[i] - b[i]).sum())(w)
+    ],
+    "neighbours-only": lambda w: [
+        [i, i + 1] for i in [int(np.argmin([differ(w[i], w[i + 1]) for i in range(len(w) - 1)]))]
+    ],
+    "head-0-only": near_head_0,
+    "least-similar": pairs_by(differ, smallest=False),
+    "larger-index-first": lambda w: [pair[::-1] for pair in pairs_by(differ)(w)],
+    "place-in-the-table": place_in_a_table,
+    "difference-returned": lambda w: [
+        differences(w).min(), differences(w).min() / w[0].size, differences(w),
+    ],
+    "counted-from-1": lambda w: [[i + 1, j + 1] for i, j in pairs_by(differ)(w)],
+}  # fmt: skip
+CLAIMS |= {("most_similar_heads", name): says(candidates) for name, candidates in SIMILAR.items()}
+
+
+# --- heads_to_keep: a problem is the weights (heads, questions, n), and the places of the two records
+
+
+def serves(problem, heads, answer):
+    """Whether one of the heads has its largest weight on this record in every question."""
+    weights, places = (np.asarray(part) for part in problem)
+    return any(
+        all(row[place] == max(row) for row, place in zip(weights[head], places[:, answer], strict=True))
+        for head in np.asarray(heads).astype(int)
+    )
+
+
+def both_serve(problem, heads):
+    return serves(problem, heads, 0) and serves(problem, heads, 1)
+
+
+KEPT = {
+    "the-picture": lambda problem, got: not isinstance(got, np.ndarray),
+    "one-entry-for-each-head": lambda problem, got: len(got) == 8 and set(got.astype(int)) <= {0, 1},
+    "numbers-that-are-not-whole": lambda problem, got: (got % 1 != 0).any(),
+    "no-head": lambda problem, got: len(got) == 0,
+    "no-such-head": lambda problem, got: min(got) < 0 or max(got) > 7,
+    "a-head-twice": lambda problem, got: len(set(got.tolist())) < len(got),
+    "where-the-picture-begins": lambda problem, got: sorted(got) == [0, 1, 2, 3],
+    "counted-from-1": lambda problem, got: len(got) == 2 and both_serve(problem, got - 1),
+    "more-than-two": lambda problem, got: len(got) > 2 and both_serve(problem, got),
+    "first-answer-lost": lambda problem, got: not serves(problem, got, 0) and serves(problem, got, 1),
+    "second-answer-lost": lambda problem, got: serves(problem, got, 0) and not serves(problem, got, 1),
+    "both-answers-lost": lambda problem, got: not serves(problem, got, 0) and not serves(problem, got, 1),
+}
+CLAIMS |= {
+    ("heads_to_keep", name): lambda problem, expected, got, holds=holds: bool(holds(problem, got))
+    for name, holds in KEPT.items()
+}

@@ -1,5 +1,7 @@
 """What is said of answers to the exercises of chapter 08, asked of the numbers."""
 
+from fractions import Fraction
+
 import numpy as np
 
 CLAIMS = {}
@@ -367,6 +369,9 @@ MERGE = {
     "m-set-to-0": block(back=lambda one, base, ma, mb: [base]),
     "empty-half-as-0": at_zero,
     "one-half-corrected": block(corrections=lambda ma, mb, base, ca, cb: [(1.0, cb), (ca, 1.0)]),
+    "always-the-same-half": block(  # the higher half has the factor 1, so the product is the lower half's
+        corrections=lambda ma, mb, base, ca, cb: [(ca * cb, 1.0), (1.0, ca * cb)]
+    ),
     "not-corrected": block(corrections=lambda ma, mb, base, ca, cb: [(1.0, 1.0)]),
     "correction-inverted": either(
         block(corrections=lambda ma, mb, base, ca, cb: [(1 / ca, 1 / cb)]),
@@ -505,3 +510,99 @@ FLOPS = {
 }
 CLAIMS |= {("predict_flops", name): counts(candidates) for name, candidates in FLOPS.items()}
 CLAIMS["predict_flops", "not-added-up"] = parts
+
+
+def fits(candidates):
+    """A predicate: the number is one of what ``candidates`` makes of the room and the five sizes."""
+
+    def predicate(problem, expected, got):
+        got = array(got)
+        right = [float(c) for c in candidates(*(int(x) for x in problem))]
+        return got.shape in {(), (1,)} and any(np.isclose(float(got.sum()), c, rtol=1e-6) for c in right)
+
+    return predicate
+
+
+def times(factors):
+    """Whole tokens, if one takes so many times the right bytes."""
+    return lambda room, *sizes: [room // (token(*sizes) * f) for f in factors(*sizes)]
+
+
+def token(layers, heads, d_k, size):
+    return 2 * layers * heads * d_k * size
+
+
+def whole_table(room, layers, heads, d_k, size):
+    """As many rows and columns as fit, one table for each head, in one layer or in all."""
+    entries = [a * heads * b for a in (1, layers, 2 * layers) for b in (4, size)]
+    return [np.floor(np.sqrt(room // e)) for e in entries]
+
+
+def table_and_keys(room, layers, heads, d_k, size):
+    n = np.arange(1, 200_000, dtype=float)
+    taken = layers * heads * size * (n * n + 2 * d_k * n)
+    return [float((taken <= room).sum())]
+
+
+CONTEXT = {
+    "keys-only": times(lambda *sizes: [Fraction(1, 2)]),
+    "queries-kept": times(lambda *sizes: [Fraction(3, 2)]),
+    "one-layer": times(lambda layers, heads, d_k, size: [Fraction(1, layers)]),
+    "one-head": times(lambda layers, heads, d_k, size: [Fraction(1, heads)]),
+    "heads-counted-twice": times(lambda layers, heads, d_k, size: [heads]),
+    "width-left-out": times(lambda layers, heads, d_k, size: [Fraction(1, d_k)]),
+    "width-squared": times(lambda layers, heads, d_k, size: [d_k]),
+    "numbers-not-bytes": times(lambda layers, heads, d_k, size: [Fraction(1, size)]),
+    "bits": times(lambda layers, heads, d_k, size: [8, Fraction(8, size)]),
+    "always-float32": times(lambda layers, heads, d_k, size: [Fraction(4, size)]),
+    "always-float16": times(lambda layers, heads, d_k, size: [Fraction(2, size)]),
+    "rounded-up": lambda room, *sizes: [np.ceil(room / token(*sizes))],
+    "rounded-to-nearest": lambda room, *sizes: [np.round(room / token(*sizes))],
+    "not-rounded": lambda room, *sizes: [room / token(*sizes)],
+    "one-token-fewer": lambda room, *sizes: [room // token(*sizes) - 1],
+    "one-token-more": lambda room, *sizes: [room // token(*sizes) + 1],
+    "square-root": lambda room, *sizes: [
+        f(np.sqrt(room / token(*sizes))) for f in (np.floor, np.ceil, float)
+    ],
+    "what-is-left": lambda room, *sizes: [room % token(*sizes)],
+    "bytes-of-one-token": lambda room, *sizes: [token(*sizes)],
+    "multiplied-by-room": lambda room, *sizes: [room * token(*sizes)],
+    "upside-down": lambda room, *sizes: [token(*sizes) / room, token(*sizes) // room],
+    "weights-instead": whole_table,
+    "weights-as-well": table_and_keys,
+}
+CLAIMS |= {("longest_context", name): fits(candidates) for name, candidates in CONTEXT.items()}
+
+# --- uncorrected_mean: six scores, read in pairs
+
+
+def two_outputs(got):
+    """The output if no sum is corrected, and the right one, key by key."""
+    top, weights = -np.inf, []
+    for pair in np.asarray(got, dtype=float).reshape(3, 2):
+        top = max(top, *pair)
+        weights += [0.0 if score == -np.inf else np.exp(score - top) for score in pair]
+    values = 10.0 * np.arange(1, 7)
+    whole = softmax(np.asarray(got, dtype=float))
+    return values @ weights / sum(weights), values @ whole
+
+
+def six(holds):
+    """About six numbers, and their two outputs."""
+    return lambda got: np.shape(got) == (6,) and holds(np.asarray(got, dtype=float), *two_outputs(got))
+
+
+UNCORRECTED = {
+    "the-picture": lambda got: not isinstance(got, np.ndarray),
+    "output-returned": lambda got: np.size(got) == 1,
+    "where-the-picture-begins": six(lambda s, w, r: np.allclose(np.exp(s), [1, 4, 2, 8, 1, 4], rtol=1e-2)),
+    "all-equal": six(lambda s, w, r: s.max() - s.min() < 0.02 and abs(w - r) < 0.2),
+    "weights-returned": six(lambda s, w, r: abs(s.sum() - 1) < 0.01),
+    "right-output-too-small": six(lambda s, w, r: abs(w - 35) <= 0.5 and r < 54),
+    "keys-counted-differently": six(lambda s, w, r: abs(w - 35) > 0.5 and r >= 54),
+    "neither-output": six(lambda s, w, r: abs(w - 35) > 0.5 and r < 54),
+}
+CLAIMS |= {
+    ("uncorrected_mean", name): lambda problem, expected, got, holds=holds: bool(holds(got))
+    for name, holds in UNCORRECTED.items()
+}

@@ -630,7 +630,6 @@ ROPE = {
     "speed-per-column": per_column,
     "added-not-turned": added,
     "multiplied-not-turned": multiplied,
-    "hidden-module": lambda p, e, got: False,
     "two-axes": counted(own_numbers(0)),
     "negative-power-of-whole-numbers": lambda p, e, got: False,
 }
@@ -640,3 +639,111 @@ CLAIMS = (
     | {("predict_alibi_weights", s): f for s, f in ALIBI.items()}
     | {("rotate_pairs", s): f for s, f in ROPE.items()}
 )
+
+
+# --- One new token and a cache of turned keys.
+
+
+def turned(x, at, halves=False):
+    """(num_heads, d) or (num_heads, n, d), each token at its position: `at` is a number or (n,)."""
+    x = num(x)
+    d = x.shape[-1]
+    angle = num(at)[..., None] * 10000.0 ** (-2 * np.arange(d // 2) / d)
+    first, second = (np.arange(d // 2), np.arange(d // 2, d)) if halves else (slice(0, d, 2), slice(1, d, 2))
+    a, b = x[..., first], x[..., second]
+    out = x.copy()
+    out[..., first] = a * np.cos(angle) - b * np.sin(angle)
+    out[..., second] = a * np.sin(angle) + b * np.cos(angle)
+    return out
+
+
+def scored(query, key, cache):
+    """Scores with the old keys, then with the new one."""
+    keys = np.concatenate([cache, key[:, None]], axis=1)
+    return np.einsum("hd,hnd->hn", query, keys) / query.shape[-1] ** 0.5
+
+
+def token(make):
+    """One of what ``make`` returns of the new query, the new key, the old keys and their number."""
+
+    def holds(p, e, got):
+        q, k, old = map(num, p)
+        return is_one_of(got, make(q, k, old, old.shape[1]))
+
+    return holds
+
+
+def raised(s):
+    s = np.exp(s - s.max(-1, keepdims=True))
+    return s / s.sum(-1, keepdims=True)
+
+
+def new_scores(q, k, old, n):
+    return scored(turned(q, n), turned(k, n), old)
+
+
+NEW_TOKEN = {
+    "query-not-turned": lambda q, k, old, n: [scored(q, turned(k, n), old)],
+    "new-key-not-turned": lambda q, k, old, n: [scored(turned(q, n), k, old)],
+    "nothing-turned": lambda q, k, old, n: [scored(q, k, old)],
+    "cache-turned-again": lambda q, k, old, n: [
+        scored(turned(q, n), turned(k, n), turned(old, np.arange(n)))
+    ],
+    "new-key-first": lambda q, k, old, n: [np.roll(new_scores(q, k, old, n), 1, axis=1)],
+    "new-key-left-out": lambda q, k, old, n: [new_scores(q, k, old, n)[:, :-1]],
+    "not-scaled": lambda q, k, old, n: [new_scores(q, k, old, n) * q.shape[-1] ** 0.5],
+    "weights-returned": lambda q, k, old, n: [raised(new_scores(q, k, old, n))],
+    "heads-taken-for-tokens": lambda q, k, old, n: [
+        scored(turned(q, np.arange(len(q))), turned(k, np.arange(len(q))), old)
+    ],
+    "one-position-too-far": lambda q, k, old, n: [scored(turned(q, n + 1), turned(k, n + 1), old)],
+    "one-position-too-early": lambda q, k, old, n: [scored(turned(q, n - 1), turned(k, n - 1), old)],
+    "other-layout": lambda q, k, old, n: [scored(turned(q, n, True), turned(k, n, True), old)],
+    "axis-kept": lambda q, k, old, n: [
+        new_scores(q, k, old, n)[:, None],
+        new_scores(q, k, old, n)[..., None],
+    ],
+}
+CLAIMS |= {("score_new_token", name): token(make) for name, make in NEW_TOKEN.items()}
+
+# --- lowest_after_shift: the query at i, the key at j, with sinusoidal positions of base 100
+
+
+def shifted_score(i, j):
+    def hand(p):
+        return [f(p * 100 ** (-r / 4)) for r in range(4) for f in (np.sin, np.cos)]
+
+    query = np.array([1.5, 1.0, 2.0, 0.5, 1.0, 1.5, 1.0, -0.5]) + hand(i)
+    key = np.array([0.5, 2.0, 1.5, 1.0, -1.0, 1.5, 1.0, 1.0]) + hand(j)
+    return query @ key / np.sqrt(8)
+
+
+SHIFTED = [shifted_score(j + 3, j) for j in range(29)]  # at the distance -3, by the position of the key
+
+
+def at_distance(holds):
+    """About the position of a key that is three places before the query."""
+
+    def claim(got):
+        i, j = (int(x) for x in np.ravel(got))
+        around = [SHIFTED[k] for k in (j - 1, j + 1) if 0 <= k < len(SHIFTED)]
+        return i - j == 3 and holds(SHIFTED[j], around)
+
+    return claim
+
+
+LOWEST = {
+    "the-picture": lambda got: not isinstance(got, np.ndarray | tuple | list),
+    "score-returned": lambda got: np.size(got) == 1,
+    "off-the-strip": lambda got: np.size(got) == 2 and (np.min(got) < 0 or np.max(got) > 31),
+    "swapped": lambda got: SHIFTED.index(min(SHIFTED)) == np.ravel(got)[0] == np.ravel(got)[1] - 3,
+    "another-distance": lambda got: np.ravel(got)[1] - np.ravel(got)[0] != -3,
+    "where-the-picture-begins": lambda got: np.ravel(got).tolist() == [8, 5],
+    "highest": at_distance(lambda here, around: here == max(SHIFTED)),
+    "another-valley": at_distance(lambda here, around: min(SHIFTED) < here < min(around)),
+    "not-lowest": at_distance(lambda here, around: here > min(around)),
+}
+CLAIMS |= {
+    ("lowest_after_shift", name): lambda problem, expected, got, holds=holds: bool(holds(got))
+    for name, holds in LOWEST.items()
+}

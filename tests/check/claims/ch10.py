@@ -3,7 +3,10 @@
 from itertools import product
 
 import numpy as np
+import torch
 
+from mha_lab.chapters import story_model
+from mha_lab.explore._model import forward, rounded
 from tests.check.claims.results import array, same, says, softmax
 
 
@@ -54,7 +57,7 @@ CACHE = {
     "mask-ignored": lambda see, new, old, i, j, turned, q: [see(j < 0)],
     "hides-own-key": lambda see, new, old, i, j, turned, q: [see(old - 1), see(old - 1, empty=0)],
     "sees-the-next-token": lambda see, new, old, i, j, turned, q: [see(old + 1)],
-    "shifted-by-one": lambda see, new, old, i, j, turned, q: [see(1)],
+    "shifted-by-a-fixed-number": lambda see, new, old, i, j, turned, q: [see(by) for by in range(1, 8)],
     "shifted-by-the-number-of-new-tokens": lambda see, new, old, i, j, turned, q: [see(new)],
     "shifted-the-other-way": lambda see, new, old, i, j, turned, q: [
         see(-old, fill=fill, empty=e) for fill, e in EMPTY
@@ -139,6 +142,7 @@ LOSS = {
         loss(log_softmax(x, 1)[:, :-1], t[:, 1:]),
         loss(log_softmax(x[:, :-1], 1), t[:, 1:]),
     ],
+    "averaged-over-the-vocabulary": lambda x, t, lp, p: [-lp[:, :-1].mean()],
     "no-softmax": lambda x, t, lp, p: [sign * loss(x[:, :-1], t[:, 1:]) for sign in (1, -1)],
     "sign-missing": lambda x, t, lp, p: [-p.mean()],
     "bits": lambda x, t, lp, p: [p.mean() / np.log(2), p.mean() / np.log(10)],
@@ -250,11 +254,102 @@ PREVIOUS = {
     "largest": lambda w: [line(w).max(-1)],
 }
 
+
+def of_the_loss(claim):
+    """In a training, the loss comes with whether it has a gradient."""
+    return lambda problem, expected, got: (
+        claim(problem[:2], expected[0], got[0]) if len(problem) == 3 else claim(problem, expected, got)
+    )
+
+
 CLAIMS = (
     {("fix_cache", name): says(cache(candidates)) for name, candidates in CACHE.items()}
     | {("fix_cache", "cache-ignored"): says(fresh), ("fix_cache", "weights-as-well"): output_and_weights}
-    | {("next_token_loss", name): says(losses(candidates)) for name, candidates in LOSS.items()}
+    | {("next_token_loss", name): of_the_loss(says(losses(candidates))) for name, candidates in LOSS.items()}
+    | {("next_token_loss", "no-gradient"): lambda problem, expected, got: len(problem) == 2 or not got[1]}
     | {("predict_cache", name): says(candidates, int) for name, candidates in COUNTS.items()}
     | {("predict_cache", "true-or-false"): lambda problem, expected, got: got.dtype == bool}
     | {("previous_token_score", name): says(candidates) for name, candidates in PREVIOUS.items()}
 )
+
+
+# --- Bits for each byte. A problem is a loss, a number of tokens, and a number of bytes.
+
+
+def amounts(candidates):
+    """Candidates of the loss ``x``, tokens ``t`` and bytes ``b``; a result is near one of them."""
+
+    def holds(problem, expected, got):
+        return any(np.isclose(float(got), value, rtol=1e-3) for value in candidates(*map(float, problem)))
+
+    return holds
+
+
+LN2 = float(np.log(2))
+CLAIMS |= {
+    ("bits_per_byte", name): amounts(candidates)
+    for name, candidates in {
+        "nats": lambda x, t, b: [x * t / b],
+        "multiplied-by-log-2": lambda x, t, b: [x * LN2 * t / b],
+        "base-10": lambda x, t, b: [x * t / b / np.log(10)],
+        "divided-by-2": lambda x, t, b: [x / 2 * t / b],
+        "logarithm-of-the-loss": lambda x, t, b: [np.log(x) * t / b, np.log2(x) * t / b],
+        "perplexity": lambda x, t, b: [np.exp(x) * t / b, np.exp(x) * t / b / LN2],
+        "bytes-per-token": lambda x, t, b: [x / LN2 * b / t],
+        "per-token": lambda x, t, b: [x / LN2],
+        "whole-text": lambda x, t, b: [x / LN2 * t],
+        "loss-as-a-sum": lambda x, t, b: [x / LN2 / b, x / LN2 / t],
+        "divided-by-both": lambda x, t, b: [x / LN2 / (t * b)],
+        "per-bit": lambda x, t, b: [x / LN2 * t / b / 8],
+        "times-8": lambda x, t, b: [8 * x / LN2 * t / b],
+        "whole-division": lambda x, t, b: [0.0],
+    }.items()
+}
+
+
+# --- Heads that the model of the picture does not need, on the four texts.
+
+MODEL = rounded(story_model.load())
+RIGHT = {"Ada amused Ben": "she", "Ada admired Ben": "he", "Ben amused Ada": "he", "Ben admired Ada": "she"}
+
+
+@torch.no_grad()
+def smallest(heads):
+    """The smallest probability of a right word, with these heads silent in the picture."""
+    acts = ["silent" if divmod(i, 4) in set(heads) else "" for i in range(8)]
+    found = []
+    for text, word in RIGHT.items():
+        logits = forward(MODEL, story_model.encode(f"{text} because").tolist(), acts)["logits"][-1]
+        found.append(logits.softmax(-1)[story_model.NUMBER[word]].item())
+    return min(found)
+
+
+def pairs(got):
+    return [tuple(int(number) for number in pair) for pair in got]
+
+
+def known(got):
+    return all(layer in (0, 1) and head in range(4) for layer, head in pairs(got))
+
+
+SPARE = {
+    "the-picture": lambda got: not isinstance(got, np.ndarray | tuple | list),
+    "none-silent": lambda got: len(got) == 0,
+    "no-pairs": lambda got: not all(np.shape(pair) == (2,) for pair in got) if np.iterable(got) else True,
+    "head-before-layer": lambda got: smallest([(b, a) for a, b in pairs(got)]) >= 0.9,
+    "counted-from-1": lambda got: smallest([(a - 1, b - 1) for a, b in pairs(got)]) >= 0.9,
+    "no-such-head": lambda got: not known(got),
+    "a-head-twice": lambda got: len(set(pairs(got))) < len(pairs(got)),
+    "fewer-than-four": lambda got: len(pairs(got)) < 4,
+    "more-than-four": lambda got: len(pairs(got)) > 4,
+    "the-heads-left-on": lambda got: (
+        smallest({divmod(i, 4) for i in range(8)} - set(pairs(got))) >= 0.9 and len(pairs(got)) == 4
+    ),
+    "pointing-head-silent": lambda got: (1, 0) in pairs(got) and smallest(pairs(got)) < 0.9,
+    "another-answer": lambda got: smallest(pairs(got)) < 0.5,
+    "not-sure-enough": lambda got: 0.5 <= smallest(pairs(got)) < 0.9,
+}
+CLAIMS |= {
+    ("heads_to_spare", name): lambda problem, expected, got, holds=holds: bool(holds(got))
+    for name, holds in SPARE.items()
+}

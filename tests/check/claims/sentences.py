@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from mha_lab.check.diagnosis import Diagnosis
+from mha_lab.check.observe import NAN
 from mha_lab.check.runner import Plain
 from mha_lab.exercises import Exercise
 
@@ -18,7 +19,8 @@ def denied(exercise: Exercise, diagnosis: Diagnosis) -> str:
     one, other = _array(expected), _array(got)
     for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", diagnosis.seen):
         words = f"{sentence[:-1]} ".lower()
-        places = [(words.rfind(f"your {label} "), i) for i, label in enumerate(exercise.results)]
+        labels = [label.removesuffix(NAN) for label in exercise.results]
+        places = [(words.rfind(f"your {label} "), i) for i, label in enumerate(labels)]
         place, i = max(places, default=(-1, 0))
         if place >= 0 and isinstance(
             expected, tuple
@@ -57,6 +59,16 @@ def _sums(found: re.Match, one: np.ndarray, other: np.ndarray) -> bool:
     )
 
 
+def _rows(found: re.Match, one: np.ndarray, other: np.ndarray) -> bool:
+    sums, wanted = other.sum(-1), one.sum(-1)
+    off = ~np.isclose(sums, wanted, atol=1e-3)
+    told = float(found.group(3)), float(found.group(4))
+    return (int(off.sum()), off.size) == (int(found.group(1)), int(found.group(2))) and all(
+        np.allclose(values[off], number, rtol=6e-3, atol=6e-3, equal_nan=True)
+        for values, number in zip((sums, wanted), told, strict=True)
+    )
+
+
 def _close(one: Any, other: Any) -> bool:
     return np.shape(one) == np.shape(other) and bool(np.allclose(one, other, rtol=5e-3, atol=5e-3))
 
@@ -79,6 +91,7 @@ SENTENCES = [
         r"(rows|numbers) of .* sum to 1, as they should",
         lambda f, a, b: _ones(b, -1) and not np.allclose(a, b, atol=1e-4),
     ),
+    (r"(\d+) of (\d+) rows of .* sums? to (\S+); (?:they|it) should sum to (\S+)\.", _rows),
     (
         r"rows of .* sum to (.*), and not to (.*)\.",
         lambda f, a, b: _sums(f, a, b) and _sums(re.match(r"(.*)", f.group(2)), b, a),
@@ -90,11 +103,15 @@ SENTENCES = [
     ),
     (r" is 0\.", lambda f, a, b: not b.any()),
     (r"(?:is|are) 0 everywhere", lambda f, a, b: bool(np.allclose(b, 0, atol=1e-4))),
+    (r"is NaN at (\d+) of", lambda f, a, b: b.dtype == bool and b.sum() == int(f.group(1))),
     (r"NaN at (\d+) of", lambda f, a, b: np.isnan(b).sum() == int(f.group(1))),
     (r"infinity at (\d+) of", lambda f, a, b: (~np.isfinite(b) & np.isfinite(a)).sum() == int(f.group(1))),
     (r"at every place", lambda f, a, b: bool((a != b).all())),
     (r"(True|False) at \d+ place.*", _places),
-    (r"expected numbers, at other places", lambda f, a, b: _close(np.sort(a, None), np.sort(b, None))),
+    (
+        r"expected numbers, but in the wrong places",
+        lambda f, a, b: _close(np.sort(a, None), np.sort(b, None)),
+    ),
     (
         r"ha(?:s|ve) shape (\(.*?\)); (\(.*?\)) is",
         lambda f, a, b: (b.shape, a.shape) == tuple(map(_shape, f.groups())),
@@ -104,6 +121,7 @@ SENTENCES = [
         r"(?:has|have) (numbers|booleans); (numbers|booleans)",
         lambda f, a, b: (a.dtype == bool) != (b.dtype == bool),
     ),
+    (r"There is no gradient", lambda f, a, b: (bool(a), bool(b)) == (True, False)),
     (r"right for the first problem", lambda f, a, b: True),  # counted by the judge over all problems
     (r"returns the same for all", lambda f, a, b: True),
     (r"right only to the accuracy", lambda f, a, b: bool(np.allclose(a, b, atol=2e-2, rtol=2e-2))),

@@ -1,0 +1,226 @@
+"""Chapter 01: a module whose three projections can learn, judged by its parameters and by what it returns."""
+
+import math
+
+import torch
+
+import mha_lab
+from mha_lab.exercises import Exercise, Mistake
+from mha_lab.exercises import _results as compare
+
+MODULE, SCORES = "11 Appendix: a module that can learn", "2 Scores: how well does each query match each key?"
+PARTS = ("q_proj", "k_proj", "v_proj")
+
+
+def learnable_head(d_model, d_k, d_v):
+    """The widths to a module that maps ``x``, ``(..., n, d_model)``, to ``(output, weights)``."""
+
+    class Head(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q_proj = torch.nn.Linear(d_model, d_k, bias=False)
+            self.k_proj = torch.nn.Linear(d_model, d_k, bias=False)
+            self.v_proj = torch.nn.Linear(d_model, d_v, bias=False)
+
+        def forward(self, x):
+            query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            weights = torch.softmax(query @ key.mT / math.sqrt(d_k), dim=-1)
+            return weights @ value, weights
+
+    return Head()
+
+
+def _problems(rng):
+    for lead in ((), (2,), (3, 2)):
+        n, d_model, d_k, d_v = rng.primes(4)
+        yield (
+            *(d_model, d_k, d_v),
+            rng.normal(*lead, n, d_model),
+            rng.normal(d_model, d_k),
+            rng.normal(d_model, d_k),
+            rng.normal(d_model, d_v),
+        )
+
+
+def _call(answer, d_model, d_k, d_v, x, w_q, w_k, w_v):
+    """What the module returns with these matrices in it, as the only item of a tuple.
+
+    A module with other parameters gives what is wrong with them: the shapes of the three, with zeros for what
+    is missing, the number of biases, and the number of others. What is no module comes back as it is.
+    """
+    head = answer(d_model, d_k, d_v)
+    if not isinstance(head, torch.nn.Module):
+        return head
+    own, matrices = dict(head.named_parameters()), dict(zip(PARTS, (w_q, w_k, w_v), strict=True))
+    found = {name: own.pop(f"{name}.weight", torch.empty(0, 0)) for name in PARTS}
+    biases = sum(own.pop(f"{name}.bias", None) is not None for name in PARTS)
+    if own or biases or any(found[name].shape != matrices[name].mT.shape for name in PARTS):
+        shapes = [[*part.shape] if part.ndim == 2 else [0, 0] for part in found.values()]
+        return torch.tensor(shapes), biases, len(own)
+    if type(head).forward is torch.nn.Module.forward:  # it raises
+        return (None,)
+    with torch.no_grad():
+        for name, matrix in matrices.items():
+            found[name].copy_(matrix.mT)
+        return (head(x),)
+
+
+def _attention(query, key, value, root):
+    weights = torch.softmax(query @ key.mT / root, dim=-1)
+    return weights @ value, weights
+
+
+def _forms(shapes, biases, others, widths):
+    """The name of what is wrong with the parameters."""
+    d_model, d_k, d_v = widths
+    wanted = [[d_k, d_model], [d_k, d_model], [d_v, d_model]]
+    if not any(map(any, shapes)):
+        return "other-names" if others or biases else "nothing-learned"
+    if [0, 0] in shapes:
+        return "one-is-missing"
+    if shapes == [each[::-1] for each in wanted]:
+        return "widths-swapped"
+    if shapes[:2] == wanted[:2] and shapes[2] == [d_k, d_model]:
+        return "value-as-wide-as-a-key"
+    if shapes != wanted:
+        return "other-widths"
+    return "bias-added" if biases else "more-parameters"
+
+
+def _accepts(result, d_model, d_k, d_v, x, w_q, w_k, w_v):
+    widths = d_model, d_k, d_v
+    if isinstance(result, tuple) and len(result) == 3 and getattr(result[0], "array", None) is not None:
+        shapes, biases, others = result[0].array.tolist(), *result[1:]
+        told = ", ".join(f"{part}.weight {tuple(each)}" for part, each in zip(PARTS, shapes, strict=True))
+        seen = (
+            f"Made with d_model = {d_model}, d_k = {d_k} and d_v = {d_v}, your module has the "
+            f"parameters {told.replace('(0, 0)', 'missing')}; {biases} biases; {others} others."
+        )
+        return _forms(shapes, biases, others, widths), seen
+    if not (isinstance(result, tuple) and len(result) == 1):
+        seen = f"Your function returns {compare.kind(result)}; a module is expected."
+        kinds = {"a type": "class-returned", "a function": "function-returned"}
+        return kinds.get(getattr(result, "dtype", ""), "no-module"), seen
+    (got,), query, key, value = result, x @ w_q, x @ w_k, x @ w_v
+    if got is None:
+        return "no-forward", "Your module has the three projections, and returns nothing for x."
+    root, like = math.sqrt(d_k), {}
+    like[""] = _attention(query, key, value, root)
+    output, weights = like[""]
+    like |= {
+        "output-only": output,
+        "weights-only": weights,
+        "weights-first": (weights, output),
+        "query-and-key-swapped": _attention(key, query, value, root),
+        "one-projection-for-both": _attention(query, query, value, root),
+        "not-scaled": _attention(query, key, value, 1),
+        "scaled-by-d_k": _attention(query, key, value, d_k),
+    }
+    fitting = [name for name, one in like.items() if compare.same(compare.plain(one), got)]
+    if "" in fitting:
+        return None
+    seen = (
+        f"With three matrices of `check` in it, and x of shape {tuple(x.shape)}, your module returns "
+        f"{compare.kind(got)}. This is not the output and the weights of single-head attention."
+    )
+    return (fitting or ["wrong-numbers"])[0], seen
+
+
+def _unprepared():
+    class Head(torch.nn.Module):
+        def __init__(self):
+            self.q_proj = torch.nn.Linear(1, 1, bias=False)
+
+    return Head()
+
+
+EXERCISE = Exercise(
+    answer=learnable_head,
+    chapter="01_single_head_attention",
+    section=MODULE,
+    points=2,
+    problems=_problems,
+    call=_call,
+    accepts=_accepts,
+    same_as=(mha_lab.SingleHeadAttention.forward,),
+    mistakes={
+        "no-super-init": Mistake(
+            "`super().__init__()` is missing: it must be the first line of `__init__`, because it makes the "
+            "places where a module keeps its parts.",
+            MODULE,
+            (lambda *widths: _unprepared(),),
+        ),
+        "class-returned": Mistake(
+            "Your function returns a class. Call it to make a module: `return Head()`, for example.",
+            MODULE,
+            (),
+        ),
+        "function-returned": Mistake(
+            "A function computes the same, but PyTorch does not find the projections in it, so they cannot "
+            "learn. Put them into a class that is a `torch.nn.Module`.",
+            MODULE,
+            (),
+        ),
+        "no-module": Mistake("Return an object of a class that is a `torch.nn.Module`.", MODULE, ()),
+        "nothing-learned": Mistake(
+            "Your module has no parameters, so nothing in it can learn. A plain tensor is not a parameter; "
+            "an `nn.Linear` holds one.",
+            MODULE,
+            (),
+        ),
+        "other-names": Mistake(
+            "The projections of your module have other names than `q_proj`, `k_proj` and `v_proj`, or they "
+            "are no `nn.Linear`.",
+            MODULE,
+            (),
+        ),
+        "one-is-missing": Mistake(
+            "Not all of the three projections are there: queries, keys and values have one each.", MODULE, ()
+        ),
+        "widths-swapped": Mistake(
+            "An `nn.Linear` takes the input width first, then the output width. Its weight has them the "
+            "other way round.",
+            MODULE,
+            (),
+        ),
+        "value-as-wide-as-a-key": Mistake("Values are d_v wide, not d_k.", SCORES, ()),
+        "other-widths": Mistake(
+            "The widths are not right: queries and keys are d_k wide, values are d_v wide, and all are made "
+            "from x, which is d_model wide.",
+            SCORES,
+            (),
+        ),
+        "bias-added": Mistake(
+            "Your projections add a bias. The matrices of this chapter add nothing to the product.",
+            MODULE,
+            (),
+        ),
+        "more-parameters": Mistake("Your module learns more than the three matrices.", MODULE, ()),
+        "no-forward": Mistake(
+            "A module computes in its method `forward`. Yours has no such method, or it returns nothing.",
+            MODULE,
+            (),
+        ),
+        "output-only": Mistake("Your module returns the output without the weights.", MODULE, ()),
+        "weights-only": Mistake("Your module returns the weights without the output.", MODULE, ()),
+        "weights-first": Mistake(
+            "Your module returns the weights first. The output comes first.", MODULE, ()
+        ),
+        "query-and-key-swapped": Mistake(
+            "Query and key have changed places: `q_proj` should make the queries, and `k_proj` the keys.",
+            SCORES,
+            (),
+        ),
+        "one-projection-for-both": Mistake(
+            "`q_proj` makes both the queries and the keys. The keys need `k_proj`.", SCORES, ()
+        ),
+        "not-scaled": Mistake(
+            "The scores are not divided by sqrt(d_k).", "5 Why divide by the square root of d_k?", ()
+        ),
+        "scaled-by-d_k": Mistake(
+            "The scores are divided by d_k, not by its square root.",
+            "5 Why divide by the square root of d_k?",
+            (),
+        ),
+    },
+)
