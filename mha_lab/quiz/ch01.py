@@ -1,0 +1,150 @@
+"""Questions of chapter 01: scores, weights, and why the scores are scaled."""
+
+import math
+
+import torch
+
+from mha_lab import toy
+from mha_lab.exercises import Rng
+from mha_lab.quiz import Answer, Question, from_mistakes, reworded, vector
+
+WEIGHTS = "3 Weights: from scores to numbers that sum to 1"
+ROOT = "5 Why divide by the square root of d_k?"
+
+
+def same_differences(rng: Rng | None) -> Question:
+    """What a softmax makes of two large numbers."""
+    gap, large = (2, 1000) if rng is None else (rng.below(3) + 1, 100 * (rng.below(9) + 1))
+    scores = torch.tensor([[0.0, gap]], dtype=torch.float64)
+    answer, wrong = from_mistakes(
+        "attention_weights", (scores + large,), ["divided-without-exp", "one-key-takes-all"], vector
+    )
+    wrong |= from_mistakes("attention_weights", (scores,), ["not-divided"], vector)[1]
+    return Question(
+        text=f"A query has two scores, {large} and {large + gap}. Which two weights does the softmax give, "
+        f"on paper? Help: exp({gap}) is about {math.exp(gap):.3g}.",
+        answer=answer,
+        wrong=_about_an_answer(wrong),
+        because=f"The scores 0 and {gap} give the same weights: both exp grow by the factor exp({large}), "
+        "and the division takes it away.",
+        section=WEIGHTS,
+    )
+
+
+def row_of_weights(rng: Rng | None) -> Question:
+    """From a row of dot products to a row of weights."""
+    x, (w_q, w_k, w_v), row = toy.embeddings(), toy.single_head_weights(), 2
+    names = [f"{token} ({i})" for i, token in enumerate(toy.tokens())]
+    if rng is not None:  # 3 queries and keys, 4 wide, so that the root of d_k is 2
+        x, row, products = torch.eye(3), rng.below(3), torch.full((3, 3), 2.0)
+        products[row] = torch.tensor(rng.shuffled((6.0, 4.0, 2.0 * rng.below(2))))
+        w_q, w_k, w_v = torch.cat([products, torch.zeros(3, 1)], 1), torch.eye(3, 4), torch.ones(3, 2)
+        names = [f"key {j}" for j in range(3)]
+    asked = vector(((x @ w_q) @ (x @ w_k).mT)[row], 0)
+    d_k, who = w_q.shape[1], f"query {row}" if rng else f'the query of "{toy.tokens()[row]}"'
+    # For the wrong answers, too: what helps only with the right one would give it away.
+    divisors = 1, math.sqrt(d_k), d_k
+    helps = sorted({round(p / by, 2) for p in map(float, asked.split(", ")) for by in divisors})
+    answer, wrong = from_mistakes(
+        "single_head_attention",
+        (x, w_q, w_k, w_v),
+        ["not-scaled", "scaled-by-d_k", "softmax-over-queries", "not-divided"],
+        lambda result: _in_hundredths(result[1][row].tolist()),
+    )
+    # Bars that are off by at most 0.1 count as right.
+    far = {
+        i: bars
+        for i, bars in wrong.items()
+        if torch.dist(*map(torch.tensor, (answer, bars)), math.inf) > 0.15
+    }
+    return Question(
+        text=f"The dot products of {who} with the {len(names)} keys are {asked}, and d_k is "
+        f"{d_k}. Which weights does this query give to the keys? Help: "
+        + ", ".join(f"exp({score:g}) is {'about ' * (score > 0)}{math.exp(score):.3g}" for score in helps)
+        + ".",
+        answer=answer,
+        wrong=_about_an_answer(far),
+        because=f"Divide by sqrt({d_k}), take exp, then divide each by the sum of the row.",
+        section=WEIGHTS,
+        labels=names,
+    )
+
+
+def largest_weight(rng: Rng | None) -> Question:
+    """The largest score does not always get the largest weight."""
+    columns = [f"{token} ({i})" for i, token in enumerate(toy.tokens())]
+    rows = columns[:3]
+    others = ' The second "a" has the same scores as the first, and "cat" has the same scores as "dog".'
+    some_help = " Help: exp(2.31) is about 10, exp(1.73) is about 5.64, exp(2.89) is about 18."
+    w_q, w_k, _ = toy.single_head_weights()
+    x = toy.embeddings()
+    scores = (x @ w_q) @ (x @ w_k).mT / math.sqrt(3)
+    if rng is not None:  # one score stands out; the largest one has a rival; three share
+        high = 5.0 + rng.below(3)
+        alone, rivals, three = [1, 0, 0, 0], [high / (high - 1), 1, 0, 0], [1, 1, 1, 0]
+        scores = torch.tensor(rng.shuffled(rng.shuffled(row) for row in (alone, rivals, three))) * (high - 1)
+        rows, columns, others = [f"query {i}" for i in range(3)], [f"key {j}" for j in range(4)], ""
+        some_help = ""
+    scores = scores[:3]
+    answer, wrong = from_mistakes(
+        "attention_weights", (scores,), ["softmax-over-everything", "softmax-over-queries"], _largest
+    )
+    most = int(scores.sum(dim=-1).round(decimals=3).argmax())
+    shared = (most, int(scores[most].argmax()))
+    if shared not in wrong.values():
+        wrong["This row has the most good matches, but they share its weight."] = shared
+    table = "; ".join(f"{name}: {_short(row)}" for name, row in zip(rows, scores, strict=True))
+    return Question(
+        text=f"The scores of three queries with {len(columns)} keys are: {table}.{others} In which cell of "
+        "these three rows does the softmax give the largest weight? Pick its row (query) and column (key)."
+        + some_help,
+        answer=answer,
+        wrong=_about_an_answer(wrong),
+        because="A weight is a share of its row. What counts is how far a score stands above the others of "
+        "its row.",
+        section=WEIGHTS,
+        labels=[rows, columns],
+    )
+
+
+def spread_of_scores(rng: Rng | None) -> Question:
+    """How far dot products of random vectors spread."""
+    d_k = 64 if rng is None else (16, 25, 36, 49, 81, 100)[rng.below(6)]
+    return Question(
+        text="The entries of a query and of a key are random and independent, with mean 0 and variance 1. "
+        f"Both vectors have d_k = {d_k} entries. What is the standard deviation of their dot product? Help: "
+        "the product of two entries has variance 1, and the variances of independent numbers add up.",
+        answer=round(math.sqrt(d_k), 4),
+        wrong={
+            f"This is the variance: {d_k} products, each of variance 1. You are asked for its root.": float(
+                d_k
+            ),
+            "This is the standard deviation of one product. A dot product adds d_k of them.": 1.0,
+            "This is half of the variance. The standard deviation is its square root.": d_k / 2,
+        },
+        because=f"The dot product adds {d_k} products of variance 1, so its variance is {d_k}.",
+        section=ROOT,
+    )
+
+
+def _about_an_answer(wrong: dict[str, Answer]) -> dict[str, Answer]:
+    """What is said of a function, said of an answer."""
+    return reworded(wrong, lambda idea: idea.replace("Your function", "This answer"))
+
+
+def _in_hundredths(weights: list[float]) -> list[float]:
+    """Rounded so that weights that sum to 1 still do. Else the sum could tell which answer is right."""
+    whole = [100 * min(weight, 1.0) for weight in weights]
+    cut = [math.floor(x) for x in whole]
+    most = sorted(range(len(whole)), key=lambda i: cut[i] - whole[i])
+    for i in most[: round(sum(whole)) - sum(cut)]:
+        cut[i] += 1
+    return [x / 100 for x in cut]
+
+
+def _largest(weights: torch.Tensor) -> tuple[int, int]:
+    return divmod(int(weights.argmax()), weights.shape[1])
+
+
+def _short(row: torch.Tensor) -> str:
+    return ", ".join(f"{round(number, 2):g}" for number in row.tolist())
