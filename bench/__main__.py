@@ -1,12 +1,13 @@
 """``python -m bench [PART ...]``: ratios measured side by side in one run; ``--help`` lists the parts.
 
 A figure in seconds would say more about the machine than about the code. Each line is a ratio, or a
-time beside another time from the same run, with the project's limit.
+time beside another time from the same run, with the project's limit. The part ``rope`` measures losses, has
+no limit, and runs only if it is named.
 """
 
 import argparse
 
-from bench import memory, repaint, speed, startup
+from bench import memory, repaint, rope, speed, startup, variants
 
 PARTS = {
     "speed": speed.report,
@@ -14,14 +15,17 @@ PARTS = {
     "import": startup.report_import,
     "chapters": startup.report_chapters,
     "repaint": repaint.report,
+    "variants": variants.report,
 }
+ONLY_IF_NAMED = {"rope": rope.report}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", help=f"which of {', '.join(PARTS)}; all if none")
+    parts = PARTS | ONLY_IF_NAMED
+    parser.add_argument("parts", nargs="*", help=f"which of {', '.join(parts)}; {', '.join(PARTS)} if none")
     chosen = parser.parse_args().parts or list(PARTS)
-    if unknown := set(chosen) - set(PARTS):
+    if unknown := set(chosen) - set(parts):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     for part in chosen:
         print(f"\n== {part}", flush=True)
-        PARTS[part]()
+        parts[part]()

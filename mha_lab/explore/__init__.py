@@ -1,12 +1,22 @@
-"""Pictures that a learner can move: each computes in the browser, and Python gets its state as tensors.
+"""Pictures to move, and questions: each computes in the browser, and Python gets its state as tensors.
 
 They are anywidgets: the ES modules beside this file also run on a plain web page, without a kernel.
 If no script can run, a picture of the same state replaces them.
 """
 
+from mha_lab.explore._flow import flow
 from mha_lab.explore._heads import heads
 from mha_lab.explore._mask import mask
+from mha_lab.explore._model import model
+from mha_lab.explore._online_softmax import online_softmax
+from mha_lab.explore._positions import positions
+from mha_lab.explore._predict import predict
 from mha_lab.explore._query import query
+from mha_lab.explore._scaling import scaling
 from mha_lab.explore._split import split
+from mha_lab.explore._training import training
 
-__all__ = ["heads", "mask", "query", "split"]
+__all__ = [
+    "flow", "heads", "mask", "model", "online_softmax", "positions", "predict", "query", "scaling", "split",
+    "training",
+]  # fmt: skip

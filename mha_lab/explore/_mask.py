@@ -13,7 +13,7 @@ from torch import Tensor
 from mha_lab import _expect as expect
 from mha_lab import plot
 from mha_lab.attention import masked_softmax
-from mha_lab.explore._widget import Explorable, finite, labels, module, short
+from mha_lab.explore._widget import Explorable, finite, labels, module, short, unlike
 
 MAX_TOKENS = 16
 
@@ -47,16 +47,14 @@ class Mask(Explorable):
 
     def describe(self) -> str:
         """What each query sees."""
-        rows = []
-        for name, seen, weights in zip(self._query_labels, self._mask, self.weights.tolist(), strict=True):
-            shares = [
-                f"{key} {w:.2f}" for key, w, s in zip(self._key_labels, weights, seen, strict=True) if s
-            ]
+        rows, queries, keys = [], unlike(self._query_labels), unlike(self._key_labels)
+        for name, seen, weights in zip(queries, self._mask, self.weights.tolist(), strict=True):
+            shares = [f"{key} {w:.2f}" for key, w, s in zip(keys, weights, seen, strict=True) if s]
             rows.append(f"{name} sees {', '.join(shares) or 'nothing'}.")
         return " ".join(rows)
 
     def still(self) -> Figure:
-        """The weights, with hidden cells crossed out."""
+        """The weights, with hidden cells hatched."""
         n_q, n_k = self.mask.shape
         figure, ax = plt.subplots(figsize=(1.6 + 0.62 * n_k, 1.0 + 0.5 * n_q), layout="constrained")
         names = short(self._query_labels), short(self._key_labels)

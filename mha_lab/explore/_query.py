@@ -13,15 +13,28 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab.attention import scaled_dot_product_attention
-from mha_lab.explore._widget import Explorable, finite, labels, module, short
+from mha_lab.explore._widget import (
+    COLOURS,
+    MARKERS,
+    Explorable,
+    finite,
+    labels,
+    module,
+    name_rows,
+    short,
+    written,
+)
 
-KEY_COLOUR, QUERY_COLOUR = "#2472b8", "#c2410c"
 DASHES = ("-", (0, (8, 3)), (0, (2, 3)), (0, (10, 3, 2, 3)))
 
 
-class Query(Explorable):
-    """The result of ``explore.query``: the picture, and its state as tensors, in both directions."""
+class KeyPlane(Explorable):
+    """The result of ``explore.query``: the plane of the keys, and its state as tensors, in both directions.
 
+    ``.query`` is the vector; this class is the picture that it is moved in.
+    """
+
+    _public = "query"
     _esm = module("query")
     _keys = traitlets.List().tag(sync=True)
     _values = traitlets.List().tag(sync=True)
@@ -78,8 +91,8 @@ class Query(Explorable):
         return f"A query at ({at}), scale {self._scale:.3g}. Weights: {shares}. Fetched value: ({fetched})."
 
     def still(self) -> Figure:
-        """Keys and query as arrows, the weights as bars."""
-        weights = self._attend()[1].tolist()
+        """Keys and query as arrows; value and weight of each key, the fetched value and the scale."""
+        output, weights = (each.tolist() for each in self._attend())
         figure, (plane, bars) = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
         for i, ((x, y), name, weight) in enumerate(
             zip(self._keys, short(self._labels), weights, strict=True)
@@ -87,11 +100,11 @@ class Query(Explorable):
             plane.plot(
                 [0, x],
                 [0, y],
-                color=KEY_COLOUR,
+                color=COLOURS["key"],
                 linestyle=DASHES[i % len(DASHES)],
                 linewidth=1.5 + 4 * weight,
             )
-            plane.plot(x, y, "o", color=KEY_COLOUR, markersize=4 + 6 * weight)
+            plane.plot(x, y, MARKERS["key"], color=COLOURS["key"], markersize=4 + 6 * weight)
             plane.annotate(
                 name,
                 (x, y),
@@ -101,16 +114,21 @@ class Query(Explorable):
                 parse_math=False,
             )
         x, y = self._query
-        plane.plot([0, x], [0, y], color=QUERY_COLOUR, linewidth=4)
-        plane.plot(x, y, "o", color=QUERY_COLOUR, markersize=11)
+        plane.plot([0, x], [0, y], color=COLOURS["query"], linewidth=4)
+        plane.plot(x, y, MARKERS["query"], color=COLOURS["query"], markersize=11)
         plane.annotate("query", self._query, textcoords="offset points", xytext=(6, -14), weight="bold")
         plane.set(xlim=(-self._reach, self._reach), ylim=(-self._reach, self._reach), aspect="equal")
         plane.axhline(0, color="0.8", linewidth=0.8, zorder=0)
         plane.axvline(0, color="0.8", linewidth=0.8, zorder=0)
-        drawn = bars.barh(range(len(weights)), weights, color=KEY_COLOUR)
+        drawn = bars.barh(range(len(weights)), weights, color=COLOURS["weight"])
         bars.bar_label(drawn, [f"{weight:.2f}" for weight in weights], padding=3)
-        bars.set_yticks(range(len(weights)), short(self._labels), parse_math=False)
-        bars.set(xlim=(0, 1.15), xlabel="weight")
+        names = [
+            f"■ {name}\n▲ value {written(value, whole=True)}"
+            for name, value in zip(short(self._labels), self._values, strict=True)
+        ]
+        name_rows(bars, names)
+        title = f"fetched value {written(output)}\nscale {self._scale:.3g}"
+        bars.set(xlim=(0, 1.15), xlabel="weight", title=title)
         bars.invert_yaxis()
         return figure
 
@@ -122,12 +140,12 @@ def query(
     query: Float[Tensor, "2"] | None = None,
     scale: float | None = None,
     key_labels: Sequence[str] | None = None,
-) -> Query:
+) -> KeyPlane:
     """A query to drag in the plane of its keys: ``softmax(scale * keys @ query) @ values``, live.
 
-    Dot products, scores, weights and the fetched value follow the pointer or the arrow keys; buttons
-    choose the scale and two presets, for the keys that some query can focus on or average. The learner's
-    state is in ``.query``, ``.weights``, ``.output`` and ``.scale``.
+    Dot products, scores, weights and the fetched value follow the pointer or the arrow keys. A click on a key
+    focuses on it, and a second key is averaged with it; where no query does that, the picture says why. The
+    learner's state is in ``.query``, ``.weights``, ``.output`` and ``.scale``.
 
     Args:
         keys: ``(n_k, 2)``, none of them 0, for up to 8 keys.
@@ -167,7 +185,7 @@ def query(
             ValueError, "keys", "keys that point somewhere", "a key of 0", "It has no direction to draw."
         )
     begin = keys[0] / 2 if query is None else _checked(query, keys)
-    return Query(
+    return KeyPlane(
         keys.dtype,
         _keys=keys.tolist(),
         _values=values.tolist(),

@@ -11,7 +11,7 @@ from mha_lab import plot
 from mha_lab.explore._widget import Explorable, module
 from mha_lab.heads import split_heads
 
-MOST = {"n": 6, "num_heads": 4, "d_k": 4}
+MAX_SIZES = {"n": 6, "num_heads": 4, "d_k": 4}
 STEPS = ("memory", "view", "transpose", "merge")
 
 
@@ -80,6 +80,6 @@ def split(n: int = 3, num_heads: int = 2, d_k: int = 2) -> Split:
     [[[0], [2]], [[1], [3]]]
     """
     for name, value in {"n": n, "num_heads": num_heads, "d_k": d_k}.items():
-        if expect.whole_number(name, value) > MOST[name]:
-            expect.fail(ValueError, name, f"at most {MOST[name]}", value)
+        if expect.whole_number(name, value) > MAX_SIZES[name]:
+            expect.fail(ValueError, name, f"at most {MAX_SIZES[name]}", value)
     return Split(_n=n, _num_heads=num_heads, _d_k=d_k)

@@ -1,13 +1,20 @@
-// All heads at once: choose a token, and its row is marked in every head and in the sentence.
+// All heads at once: choose a token, and its row is marked in every head, with what each head fetches.
 
-import { follow, frame, make, say, scale, sender, set, shade, show } from "./shared.js";
+import { add, dot, follow, frame, goals, make, paint, reset, say, scale, sender, set, shade, show, vector } from "./shared.js";
+
+const NUMBERED = 256; // cells of the largest map that is shown with its numbers
+const READABLE = 13; // px of a row: less has no room for a label
 
 /** The weights of one query: a row for each picked head, or only their average. */
 export function compute({ weights, shape, row, picked, averaged }) {
   const [, n_q, n_k] = shape;
   const rows = picked.map((h) => Array.from(weights.slice((h * n_q + row) * n_k, (h * n_q + row + 1) * n_k)));
-  if (!averaged) return rows;
-  return [Array.from({ length: n_k }, (_, j) => rows.reduce((sum, w) => sum + w[j], 0) / rows.length)];
+  return averaged ? [add(rows).map((sum) => sum / rows.length)] : rows;
+}
+
+/** What a row of weights fetches: the weighted sum of the values. */
+export function output(row, values) {
+  return values[0].map((_, c) => dot(row, values.map((value) => value[c])));
 }
 
 /** Float32 numbers from the bytes that Python sends, or from base64 on a plain page. */
@@ -18,46 +25,104 @@ export function numbers(data) {
   return new Float32Array(bytes.slice().buffer);
 }
 
+/** The keys with the largest weight of a row, and this weight, as `_most` of the Python side. */
+function most(row, keys) {
+  const largest = Math.max(...row);
+  const best = keys.filter((_, j) => row[j] > largest - 1e-6);
+  if (best.length === 1) return `${best[0]} (${show(largest)})`;
+  const several = best.length === keys.length ? "all keys" : `${best.length} keys`;
+  return `${best.length > 2 ? several : best.join(" and ")} (${show(largest)} each)`;
+}
+
+const LOOK = `
+.mha-heads .maps { flex: 1 1 320px; display: flex; flex-wrap: wrap; gap: 14px 18px; align-items: flex-start; min-width: 0; } .mha-heads .parts > .large { min-width: 0; max-width: 100%; }
+.mha-heads .whole { display: grid; grid-template-columns: auto auto; width: max-content; font-size: 12px; line-height: 1; } .mha-heads .whole > button { grid-column: 1 / -1; margin: 0 0 6px; justify-self: start; font-size: 14px; }
+.mha-heads .map { position: relative; border: 1px solid var(--line); width: max-content; cursor: zoom-in; }
+.mha-heads .chosen-row { position: absolute; left: -3px; right: -3px; border: 2px solid var(--query); pointer-events: none; }
+.mha-heads .names { position: relative; margin-right: 6px; text-align: right; } .mha-heads .names span { display: block; max-width: 6em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.mha-heads .names.even span { display: flex; align-items: center; justify-content: flex-end; } .mha-heads .names .now { font-weight: 700; } .mha-heads .names .alone { position: absolute; right: 0; transform: translateY(-50%); } .mha-heads .names.one { width: 3.5em; }
+.mha-heads .map canvas { width: var(--side); height: var(--high); image-rendering: pixelated; display: block; } .mha-heads .even span { height: calc(var(--high) / var(--rows)); }
+.mha-heads .below { grid-column: 2; display: flex; margin-top: 4px; line-height: 1.3; width: var(--side); } .mha-heads .below span { flex: 1 1 0; min-width: 0; overflow: hidden; text-align: center; white-space: nowrap; }
+.mha-heads .below.tall span { writing-mode: vertical-rl; max-height: 6em; display: flex; align-items: center; text-overflow: ellipsis; }
+.mha-heads [role=option] { margin: 0 2px 4px 0; padding: 1px 6px; } .mha-heads [role=option][aria-selected=true] { border: 2px solid var(--query); padding: 0 5px; font-weight: 600; }
+.mha-heads [role=listbox] { max-height: 12em; overflow-y: auto; padding: 4px; margin: 0 -4px; }
+.mha-heads :is(.strips, .large .wide) { overflow-x: auto; margin: 5px -3px 0; padding: 3px; } .mha-heads .strips table { white-space: nowrap; } .mha-heads .strips :is(td, th) { padding: 2px 4px; } .mha-heads .strips td { text-align: center; min-width: 36px; }
+.mha-heads .large table { table-layout: fixed; width: max-content; } .mha-heads .large td { width: 42px; height: 30px; padding: 0; text-align: center; border: 1px solid var(--ground); } .mha-heads .large thead th { border: 0; text-align: center; padding: 2px; } .mha-heads .large :is(th) { max-width: 6em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.mha-heads .large .now { outline: 2px solid var(--query); } .mha-heads .large .now th { font-weight: 700; } .mha-heads .large canvas { width: min(512px, 100cqi - 40px); height: auto; } .mha-heads .strips thead th { border: 0; } .mha-heads .strips th[scope=col] { text-align: center; }
+.mha-heads .large label { display: inline-flex; gap: 6px; align-items: center; } .mha-heads .large select { margin: 0; }
+@container mha (width < 640px) { .mha-heads .whole { font-size: 11px; } .mha-heads .below.close span { writing-mode: vertical-rl; display: flex; align-items: center; } }`;
+
 function render({ model, el }) {
   const shape = model.get("_shape");
   const [heads, n_q, n_k] = shape;
   const queries = model.get("_query_labels");
   const keys = model.get("_key_labels");
+  const values = model.get("_values");
   const weights = numbers(model.get("_weights"));
   const send = sender(model);
-  const { root, speak } = frame(el, "Explorable: attention weights of all heads");
+  const { root, inks, speak } = frame(el, "Explorable: attention weights of all heads", paintAll);
+  root.classList.add("mha-heads");
   const state = () => ({
     weights, shape, row: model.get("_row"), picked: model.get("_picked"), averaged: model.get("_averaged"),
   });
+  const all = Array.from({ length: heads }, (_, h) => h);
+  let large = state().picked[0]; // the head whose map is enlarged; all picked ones if they are averaged
 
-  // A heatmap for each head; the chosen row gets a frame and keeps its colours.
-  const side = Math.max(64, Math.min(200, Math.floor(820 / Math.min(heads, 8)) - 14));
-  const maps = Array.from({ length: heads }, (_, h) => {
-    const canvas = make("canvas", { width: n_k, height: n_q, role: "img", "aria-label": `heatmap of head ${h}` });
-    canvas.style.cssText = `width: ${side}px; height: ${Math.round(Math.min(2, n_q / n_k) * side)}px; image-rendering: pixelated; display: block`;
-    const paper = canvas.getContext("2d");
-    const image = paper.createImageData(n_k, n_q);
-    for (let i = 0; i < n_q * n_k; i += 1) {
-      image.data.set([...shade(weights[h * n_q * n_k + i]).rgb, 255], 4 * i);
-    }
-    paper.putImageData(image, 0, 0);
+  /** A canvas with a pixel for each weight. */
+  const draft = (label) => make("canvas", { width: n_k, height: n_q, role: "img", "aria-label": label });
+  const fill = (canvas, at) => paint(canvas, n_q, n_k, inks, (i, j) => at(i * n_k + j));
+
+  /** The row under a mouse; a finger chooses with the tokens, so that its swipe scrolls the page. */
+  const hover = (canvas) => (event) => {
+    if (event.pointerType === "touch") return;
+    const area = canvas.getBoundingClientRect();
+    choose(Math.min(n_q - 1, Math.max(0, Math.floor(((event.clientY - area.top) / area.height) * n_q))), false);
+  };
+
+  const pass = (row) => (event) => { if (event.pointerType !== "touch") choose(row, false); };
+
+  // A labelled heatmap for each head; the chosen row gets a frame and keeps its colours.
+  const side = Math.max(72, Math.min(180, Math.floor(820 / Math.min(heads, 8)) - 40));
+  const ratio = Math.min(2, n_q / n_k);
+  const least = Math.min(side, 105); // on a phone, where two maps stand side by side
+  const roomy = (least * ratio) / n_q >= READABLE;
+  const wide = least / n_k;
+  const letters = Math.max(...keys.map((key) => key.length));
+  const maps = all.map((h) => {
+    const canvas = draft(`heatmap of head ${h}`);
     const mark = make("div", { class: "chosen-row" });
     const box = make("div", {
-      class: "map",
-      onpointermove: (event) => {
-        const area = canvas.getBoundingClientRect();
-        choose(Math.min(n_q - 1, Math.max(0, Math.floor(((event.clientY - area.top) / area.height) * n_q))), false);
-      },
-      onpointerleave: tell,
+      class: "map", title: "Click: enlarge this head",
+      onpointermove: hover(canvas), onpointerleave: (event) => { if (event.pointerType !== "touch") tell(); }, onclick: () => enlarge(h),
     }, canvas, mark);
     const button = make("button", { type: "button", onclick: () => pick(h) }, `head ${h}`);
-    return { box, mark, button, whole: make("div", {}, button, box) };
+    const rows = roomy ? queries.map((text) => make("span", {}, text)) : [make("span", { class: "alone now" })];
+    const names = make("div", { class: roomy ? "names even" : "names one", "aria-hidden": "true" }, ...rows);
+    const below = wide >= READABLE
+      ? make("div", { class: letters * 7 > wide ? "below tall" : letters * 7 + 4 > wide ? "below close" : "below", "aria-hidden": "true" }, ...keys.map((key) => make("span", {}, key)))
+      : make("div", { class: "below", "aria-hidden": "true" }, make("span", {}, `${n_k} keys`));
+    return { canvas, mark, button, rows, whole: make("div", { class: "whole" }, button, names, box, below) };
   });
+
+  // One map enlarged: with its numbers if they fit.
+  const which = make("select", { onchange: () => enlarge(Number(which.value)) }, ...all.map((h) => make("option", { value: h }, `head ${h}`)));
+  const title = make("p");
+  const numbered = n_q * n_k <= NUMBERED;
+  const lineOf = (label, i) => {
+    const cells = keys.map(() => make("td"));
+    return { cells, line: make("tr", { onpointerenter: pass(i) }, make("th", { scope: "row" }, label), ...cells) };
+  };
+  const big = numbered ? { lines: queries.map(lineOf) } : { canvas: draft("the enlarged heatmap") };
+  const frameOfBig = make("div", { class: "chosen-row" });
+  const sheet = numbered
+    ? make("table", {}, make("thead", {}, make("tr", {}, make("td"), ...keys.map((key) => make("th", { scope: "col" }, key)))), make("tbody", {}, ...big.lines.map(({ line }) => line)))
+    : make("div", { class: "map", onpointermove: hover(big.canvas) }, big.canvas, frameOfBig);
+  let painted = null; // what the enlarged map shows
 
   // The tokens: one tab stop, arrow keys move inside it.
   const tokens = queries.map((label, i) => make("button", {
     type: "button", role: "option", tabindex: -1,
-    onpointerenter: () => choose(i, false), onclick: () => choose(i, true), onfocus: () => choose(i, true),
+    onpointerenter: pass(i), onclick: () => choose(i, true), onfocus: () => choose(i, true),
   }, label));
   const list = make("div", { role: "listbox", "aria-label": "query token", "aria-orientation": "horizontal", onkeydown: (event) => {
     const to = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -n_q, End: n_q }[event.key];
@@ -74,15 +139,25 @@ function render({ model, el }) {
   } }, "Average the picked heads");
   const strips = make("div", { class: "strips", tabindex: 0, role: "group", "aria-label": "weights of the chosen token" });
   let lines = [];
+  const top = weights.reduce((a, b) => Math.max(a, b));
+  const tries = goals([
+    ["Find the largest weight of all heads: enlarge its head, and choose its query.", ({ row, averaged }) =>
+      !averaged && Math.max(...weights.slice((large * n_q + row) * n_k, (large * n_q + row + 1) * n_k)) > top - 1e-6],
+    ["Pick exactly two heads, and average them.", ({ picked, averaged }) => averaged && picked.length === 2],
+  ].slice(0, heads > 1 ? 2 : 1), state());
+  const again = reset(model, ["_row", "_picked", "_averaged"], send, () => {
+    large = state().picked[0];
+    tries.clear();
+    draw();
+    tell();
+  });
 
   root.append(
-    make("style", {}, `.mha .map { position: relative; touch-action: pan-y; border: 1px solid var(--line); width: max-content; }
-      .mha .chosen-row { position: absolute; left: -3px; right: -3px; border: 2px solid var(--query); pointer-events: none; }
-      .mha [role=option] { margin: 0 2px 4px 0; padding: 1px 6px; }
-      .mha [role=option][aria-selected=true] { border: 2px solid var(--query); padding: 0 5px; font-weight: 600; }
-      .mha .strips { overflow-x: auto; margin-top: 8px; } .mha .strips td { text-align: center; min-width: 34px; }`),
-    make("p", {}, "Choose a query token: hover, click, or use the arrow keys. Rows are queries, columns are keys. Pick heads to compare them below."),
-    list, make("div", { class: "parts" }, ...maps.map((map) => map.whole)), scale(), average, strips);
+    make("style", {}, LOOK),
+    make("p", {}, "Choose a query token. Rows are \u25cf queries, columns are \u25a0 keys. Pick one or more heads to compare them below; click a map to enlarge it."),
+    list, make("div", { class: "parts" }, make("div", { class: "maps", style: `--side: min(${side}px, 50cqi - 66px); --high: calc(${ratio} * var(--side)); --rows: ${n_q}` }, ...maps.map((map) => map.whole)),
+      make("div", { class: "large" }, make("label", {}, "Enlarged", which), title, make("div", { class: "wide" }, sheet))),
+    scale(), average, strips, ...(values.length ? [make("p", {}, "A head fetches the sum of weight × \u25b2 value.")] : []), tries.node, again);
 
   function choose(row, aloud) {
     if (row !== state().row) {
@@ -95,8 +170,15 @@ function render({ model, el }) {
   function pick(head) {
     const { picked } = state();
     const next = picked.includes(head) ? picked.filter((h) => h !== head) : [...picked, head].sort((a, b) => a - b);
-    if (next.length === 0) return;
+    if (next.length === 0) return speak("One head always stays picked.");
     send({ _picked: next });
+    draw();
+    tell();
+  }
+
+  function enlarge(head) {
+    large = head;
+    if (state().averaged) send({ _averaged: false });
     draw();
     tell();
   }
@@ -106,47 +188,81 @@ function render({ model, el }) {
     if (lines.length === count) return;
     lines = Array.from({ length: count }, () => {
       const cells = keys.map(() => make("td"));
-      const head = make("th", { scope: "row" });
-      return { head, cells, line: make("tr", {}, head, ...cells) };
+      const [head, fetched] = [make("th", { scope: "row" }), make("td")];
+      return { head, cells, fetched, line: make("tr", {}, head, ...(values.length ? [fetched] : []), ...cells) };
     });
+    const heading = (text) => make("th", { scope: "col" }, text);
+    const given = values.length ? [make("tr", {}, make("th", { scope: "row" }, "\u25b2 value"), make("td"), ...values.map((value) => make("td", {}, vector(value))))] : [];
     strips.replaceChildren(make("table", {},
-      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "weights"), ...keys.map((key) => make("th", { scope: "col" }, key)))),
+      make("thead", {}, make("tr", {}, heading("weights"), ...(values.length ? [heading("fetches")] : []), ...keys.map(heading)), ...given),
       make("tbody", {}, ...lines.map((line) => line.line))));
+  }
+
+  /** The numbers or the pixels of the enlarged map, only if it shows another head. */
+  function blowUp({ row, picked, averaged }) {
+    const shown = averaged ? picked : [large];
+    const name = averaged ? `average of heads ${picked.join(", ")}` : `head ${large}`;
+    which.value = averaged ? "" : large;
+    say(title, [averaged ? name : "", numbered ? "" : `query ${queries[row]}`].filter(Boolean).join(", "));
+    if (painted === shown.join()) return;
+    painted = shown.join();
+    const at = (i) => shown.reduce((sum, h) => sum + weights[h * n_q * n_k + i], 0) / shown.length;
+    if (!numbered) {
+      set(big.canvas, { "aria-label": `heatmap of ${name}, enlarged` });
+      fill(big.canvas, at);
+    }
+    big.lines?.forEach(({ cells }, i) => cells.forEach((cell, j) => {
+      shade(cell, at(i * n_k + j));
+      say(cell, show(at(i * n_k + j)));
+    }));
   }
 
   function draw() {
     const now = state();
-    maps.forEach(({ mark, button }, h) => {
-      mark.style.top = `${(100 * now.row) / n_q}%`;
-      mark.style.height = `max(4px, ${100 / n_q}%)`;
+    const place = { top: `${(100 * now.row) / n_q}%`, height: `max(4px, ${100 / n_q}%)` };
+    maps.forEach(({ mark, button, rows }, h) => {
+      Object.assign(mark.style, place);
       set(button, { "aria-pressed": now.picked.includes(h) });
+      if (roomy) return rows.forEach((name, i) => set(name, { class: i === now.row ? "now" : "" }));
+      say(rows[0], queries[now.row]);
+      rows[0].style.top = `${(100 * (now.row + 0.5)) / n_q}%`;
     });
+    Object.assign(frameOfBig.style, place);
+    big.lines?.forEach(({ line }, i) => set(line, { class: i === now.row ? "now" : "" }));
+    blowUp(now);
     tokens.forEach((token, i) => set(token, { "aria-selected": i === now.row, tabindex: i === now.row ? 0 : -1 }));
     set(average, { "aria-pressed": now.averaged });
     const rows = compute(now);
     lay(rows.length);
     rows.forEach((row, r) => {
       say(lines[r].head, now.averaged ? "average" : `head ${now.picked[r]}`);
+      if (values.length) say(lines[r].fetched, vector(output(row, values)));
       row.forEach((weight, j) => {
-        const { fill, text } = shade(weight);
-        const { style } = lines[r].cells[j];
-        style.background = fill;
-        style.color = text;
+        shade(lines[r].cells[j], weight);
         say(lines[r].cells[j], show(weight));
       });
     });
+    tries.look(now);
   }
 
   function tell() {
     const now = state();
     const said = compute(now).map((row, r) => {
-      const most = row.indexOf(Math.max(...row));
-      return `${now.averaged ? "average" : `head ${now.picked[r]}`}: ${keys[most]}, ${show(row[most])}`;
+      const name = now.averaged ? "the average" : `head ${now.picked[r]}`;
+      const fetched = values.length ? `, so it fetches ${vector(output(row, values))}` : "";
+      return `in ${name}, to ${most(row, keys)}${fetched}`;
     });
-    speak(`${queries[now.row]} looks most at ${said.join("; ")}.`);
+    speak(`The query ${queries[now.row]} gives most weight, ${said.join("; ")}.`);
   }
 
-  draw();
+  /** The maps, in the colours of the theme. */
+  function paintAll() {
+    maps.forEach(({ canvas }, h) => fill(canvas, (i) => weights[h * n_q * n_k + i]));
+    painted = null;
+    draw();
+  }
+
+  paintAll();
   return follow(model, ["_row", "_picked", "_averaged"], draw);
 }
 

@@ -1,6 +1,6 @@
 // Hide keys from queries: the weights are renormalised at once, and rows that see nothing are marked.
 
-import { choice, follow, frame, make, say, scale, sender, set, shade, show, softmax } from "./shared.js";
+import { choice, follow, frame, goals, make, reset, say, scale, sender, set, shade, show, softmax, unlike, within } from "./shared.js";
 
 /** The weights of each query over the keys that it may see. */
 export function compute({ scores, mask }) {
@@ -10,12 +10,16 @@ export function compute({ scores, mask }) {
 /** The masks behind the buttons, for n_q queries and n_k keys; the last query sees the last key. */
 export function preset(name, n_q, n_k, real, width) {
   const offset = n_k - n_q;
+  const causal = (i, j) => j <= i + offset;
+  const padding = (i, j) => j < real;
+  const window = (i, j) => causal(i, j) && j > i + offset - width; // as in the layer: itself and those before
   const rules = {
     all: () => true,
-    causal: (i, j) => j <= i + offset,
-    padding: (i, j) => j < real,
-    both: (i, j) => j <= i + offset && j < real,
-    window: (i, j) => Math.abs(j - i - offset) < width,
+    causal,
+    padding,
+    both: (i, j) => causal(i, j) && padding(i, j),
+    window,
+    short: (i, j) => window(i, j) && padding(i, j),
   };
   return Array.from({ length: n_q }, (_, i) => Array.from({ length: n_k }, (_, j) => rules[name](i, j)));
 }
@@ -25,10 +29,16 @@ export function code(mask, convention) {
   const entry = {
     boolean: (seen) => (seen ? "True" : "False"),
     blocked: (seen) => (seen ? "False" : "True"),
-    additive: (seen) => (seen ? "0.0" : '-float("inf")'),
+    additive: (seen) => (seen ? "0.0" : "-inf"),
   }[convention];
-  return `mask = torch.tensor([\n${mask.map((row) => `    [${row.map(entry).join(", ")}],`).join("\n")}\n])`;
+  return `${convention === "additive" ? 'inf = float("inf")\n' : ""}mask = torch.tensor([\n${mask.map((row) => `    [${row.map(entry).join(", ")}],`).join("\n")}\n])`;
 }
+
+const PRESETS = { all: "All visible", causal: "Causal", padding: "Padding", both: "Causal and padding", window: "Window", short: "Window and padding" };
+
+// What a preset becomes when the number of real tokens, or the width of the window, is changed.
+const PADDED = { causal: "both", both: "both", window: "short", short: "short" };
+const WINDOWED = { padding: "short", both: "short", short: "short" };
 
 const ABOUT = {
   boolean: "True = may attend: mha_lab, F.scaled_dot_product_attention",
@@ -36,28 +46,53 @@ const ABOUT = {
   additive: "added to the scores: 0 or minus infinity",
 };
 
+// Measured with PyTorch 2.13.
+const EMPTY = {
+  boolean: "For a query that sees nothing, both give the output 0.",
+  blocked: "For a query that sees nothing, it gives NaN, unless need_weights=False.",
+  additive: "For a query that sees nothing, torch.softmax gives NaN.",
+};
+
+// Visible cells are empty, hidden ones grey and hatched, as in every picture. Columns have one width, so that none moves under the pointer.
+const LOOK = `
+.mha-mask .grid { table-layout: fixed; width: max-content; max-width: none; } .mha-mask .wide { overflow-x: auto; max-width: 100%; } .mha-mask .grid caption { padding-bottom: 4px; }
+.mha-mask .grid :is(th, td) { width: 50px; padding: 0; text-align: center; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .mha-mask .grid th:first-child { width: 84px; text-align: left; line-height: 1.2; } .mha-mask .grid .note { display: block; font-size: 11px; }
+.mha-mask .grid tbody tr { height: 46px; }
+.mha-mask .grid .cell { width: 48px; min-width: 0; height: 44px; margin: 1px; padding: 0; border: 1px solid var(--line); border-radius: 0; font-size: 12px; display: block; }
+.mha-mask .weight { border: 1px solid var(--ground); } .mha-mask pre { white-space: pre-wrap; } .mha-mask .said { min-height: 1.4em; }
+.mha-mask .grid :is(button, td).hidden { border: 1px dashed var(--line); font-weight: 400; background: repeating-linear-gradient(135deg, var(--line) 0 1px, var(--ground) 1px 7px); font-size: 11px; } .mha-mask .grid .hidden span { background: var(--ground); padding: 0 1px; }
+@container mha (width < 640px) { .mha-mask .grid th:first-child { width: 72px; } }
+@container mha (width >= 640px) { .mha-mask .grid tbody tr { height: 36px; } .mha-mask .grid .cell { height: 34px; } }
+@media (pointer: coarse) { .mha-mask .grid .cell { height: 44px; } }`;
+
 function render({ model, el }) {
   const scores = model.get("_scores");
   const queries = model.get("_query_labels");
   const keys = model.get("_key_labels");
+  const [toldQueries, toldKeys] = [queries, keys].map(unlike);
   const [n_q, n_k] = [scores.length, scores[0].length];
   const send = sender(model);
   const { root, speak } = frame(el, "Explorable: a mask and the weights under it");
+  root.classList.add("mha-mask");
   const state = () => ({ scores, mask: model.get("_mask") });
   let convention = "boolean";
   let at = [0, 0];
   let brush = null; // while a pointer is down: what it paints
 
-  const grid = (caption, cells, role) => make("table", { role },
+  const grid = (caption, cells) => make("div", { class: "wide" }, make("table", { class: "grid" },
     make("caption", {}, caption),
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "query"), ...keys.map((key) => make("th", { scope: "col" }, key)))),
-    make("tbody", {}, ...cells.map((row, i) => make("tr", {}, make("th", { scope: "row" }, queries[i]), ...row.cells, row.note ?? null))));
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, make("span", { class: "note" }, "\u25a0 key \u2192"), make("span", { class: "note" }, "\u25cf query \u2193")), ...keys.map((key) => make("th", { scope: "col" }, key)))),
+    make("tbody", {}, ...cells.map((row, i) => make("tr", {}, make("th", { scope: "row" }, queries[i], row.note ?? null), ...row.cells)))));
 
+  // A mouse drags over the cells. A finger taps them, and its swipe scrolls the page.
   const switches = scores.map((_, i) => ({
     cells: keys.map((_, j) => {
+      let painted = false; // by the press that ends in this click
       const button = make("button", {
-        type: "button", class: "cell", tabindex: -1,
+        type: "button", class: "cell", tabindex: -1, "aria-label": `hide ${toldKeys[j]} from ${toldQueries[i]}`,
         onpointerdown: (event) => {
+          painted = event.pointerType !== "touch" && event.button === 0;
+          if (!painted) return;
           event.preventDefault();
           button.releasePointerCapture?.(event.pointerId);
           brush = !state().mask[i][j];
@@ -65,48 +100,63 @@ function render({ model, el }) {
           paint(i, j, brush);
         },
         onpointerenter: () => { if (brush !== null) paint(i, j, brush); },
-        onclick: (event) => { if (event.detail === 0) paint(i, j, !state().mask[i][j]); }, // Space, Enter, a screen reader
+        onclick: () => { // a finger, Space, Enter, a screen reader
+          if (!painted) paint(i, j, !state().mask[i][j]);
+          painted = false;
+        },
         onfocus: () => { at = [i, j]; },
-      });
+      }, make("span"));
       return make("td", {}, button);
     }),
   }));
   const buttons = switches.map((row) => row.cells.map((cell) => cell.firstChild));
-  const results = scores.map(() => ({ cells: keys.map(() => make("td", { class: "weight" })), note: make("td", { class: "note" }) }));
+  const results = scores.map(() => ({ cells: keys.map(() => make("td", { class: "weight" }, make("span"))), note: make("span", { class: "note" }) }));
   const up = () => {
     if (brush !== null) tell();
     brush = null;
   };
   document.addEventListener("pointerup", up);
 
-  const left = grid("Mask: press or drag", switches);
+  document.addEventListener("pointercancel", up);
+
+  const left = grid("Mask", switches);
   left.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    const rows = event.ctrlKey ? n_q : 0; // with Ctrl: to the first or last cell of all
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [-rows, -n_k], End: [rows, n_k] }[event.key];
     if (step === undefined) return;
     event.preventDefault();
     event.stopPropagation();
     go(Math.min(n_q - 1, Math.max(0, at[0] + step[0])), Math.min(n_k - 1, Math.max(0, at[1] + step[1])));
   });
 
-  const amount = (label, value, most) => make("input", { type: "number", min: 0, max: most, value, "aria-label": label });
-  const real = amount("real tokens", Math.max(1, n_k - 2), n_k);
-  const width = amount("window width", 2, n_k);
-  const presets = Object.entries({
-    all: "All visible", causal: "Causal", padding: "Padding", both: "Causal and padding", window: "Window",
-  }).map(([name, text]) => make("button", { type: "button", onclick: () => {
-    send({ _mask: preset(name, n_q, n_k, Number(real.value), Number(width.value)) });
+  const note = make("p", { class: "said", role: "status" });
+  let active = null; // the preset that the mask is
+  let last = ""; // the button pressed last
+  const behind = (name) => preset(name, n_q, n_k, Number(real.value), Number(width.value));
+  const press = (name) => {
+    last = name;
+    send({ _mask: behind(name) });
     draw();
-    tell();
-  } }, text));
+    tell(n_q - 1, `${PRESETS[name]}: `); // the last query, whose row differs from preset to preset
+  };
+  const amount = (label, min, value, name) => make("input", { type: "number", min, max: n_k, value, "aria-label": `${label}, ${min} to ${n_k}`, oninput: () => say(note, ""), onchange: ({ target }) => {
+    within(target, value, note, label);
+    press(name());
+  } });
+  const real = amount("real tokens", 0, Math.max(1, n_k - 2), () => PADDED[active] ?? "padding");
+  const width = amount("window width", 1, Math.min(2, n_k), () => WINDOWED[active] ?? "window");
+  const presets = Object.entries(PRESETS).map(([name, text]) => make("button", { type: "button", onclick: () => press(name) }, text));
   const shown = make("pre", { tabindex: 0, "aria-label": "the mask as code" });
   const about = make("p");
   const copied = make("button", { type: "button", onclick: async () => {
     try {
       await navigator.clipboard.writeText(shown.textContent);
       say(copied, "Copied");
+      speak("Copied.");
     } catch {
       getSelection().selectAllChildren(shown);
       say(copied, "Selected: now copy");
+      speak("The code is selected. Copy it with the keyboard.");
     }
   } }, "Copy");
   const conventions = choice("the same mask as code", Object.keys(ABOUT).map((name) => [name, name]), (name) => {
@@ -114,15 +164,28 @@ function render({ model, el }) {
     draw();
   });
 
+  const columns = (mask) => keys.map((_, j) => mask.map((row) => row[j]));
+  const tries = goals([
+    ["Leave a query only one key: which weight does it get?", ({ mask }) => mask.some((row) => row.filter(Boolean).length === 1)],
+    ["Hide every key from one query.", ({ mask }) => mask.some((row) => !row.some(Boolean))],
+    ["Hide one key from all queries, as padding does.", ({ mask }) => mask.flat().some(Boolean) && columns(mask).some((column) => !column.some(Boolean))],
+  ], state());
+  const again = reset(model, ["_mask"], send, () => {
+    last = "";
+    for (const input of [real, width]) input.value = input.defaultValue;
+    say(note, "");
+    tries.clear();
+    draw();
+    tell();
+  });
+
   root.append(
-    make("style", {}, `.mha .cell { width: 44px; height: 32px; margin: 0; padding: 0; border-radius: 0; touch-action: none; }
-      .mha .cell[aria-pressed=true] { border: 2px solid var(--key); padding: 0; } .mha .cell[aria-pressed=false] { border: 1px dashed var(--line); padding: 0; }
-      .mha td:has(.cell) { padding: 1px; } .mha .weight { min-width: 46px; height: 34px; text-align: center; border: 1px solid var(--ground); }
-      .mha .weight.hidden { border: 1px dashed var(--line); } .mha .note { text-align: left; }`),
-    make("div", {}, ...presets),
-    make("p", {}, "padding after ", real, " tokens; window of ", width, " tokens"),
-    make("div", { class: "parts" }, left, grid("Weights: a row sums to 1, or is empty", results)), scale(),
-    conventions.group, about, shown, copied);
+    make("style", {}, LOOK),
+    make("div", {}, ...presets, again),
+    make("p", {}, "real tokens ", real, ` (0 to ${n_k}), then padding`), make("p", {}, "window width ", width, ` (1 to ${n_k})`), note,
+    make("p", {}, "Press a cell to hide a \u25a0 key from a \u25cf query, and again to show it. A mouse can also drag over cells. An empty cell is visible."),
+    make("div", { class: "parts" }, left, grid("Weights: a row sums to 1, or is all hidden", results)), scale(),
+    tries.node, conventions.group, about, shown, copied);
 
   function go(i, j) {
     at = [i, j];
@@ -144,30 +207,31 @@ function render({ model, el }) {
     const weights = compute({ scores, mask });
     mask.forEach((row, i) => {
       row.forEach((seen, j) => {
-        set(buttons[i][j], {
-          "aria-pressed": seen, "aria-label": `${queries[i]} may attend to ${keys[j]}`,
-        });
-        say(buttons[i][j], seen ? "\u2713" : "\u00b7");
+        set(buttons[i][j], { "aria-pressed": !seen, class: seen ? "cell" : "cell hidden" });
+        say(buttons[i][j].firstChild, seen ? "" : "hidden");
         const cell = results[i].cells[j];
         set(cell, { class: seen ? "weight" : "weight hidden" });
-        const { fill, text } = seen ? shade(weights[i][j]) : { fill: "transparent", text: "inherit" };
-        cell.style.background = fill;
-        cell.style.color = text;
-        say(cell, seen ? show(weights[i][j]) : "hidden");
+        shade(cell, seen ? weights[i][j] : null);
+        say(cell.firstChild, seen ? show(weights[i][j]) : "hidden");
       });
-      say(results[i].note, row.some(Boolean) ? "" : "sees nothing: fetches 0");
+      say(results[i].note, row.some(Boolean) ? "" : "sees nothing");
     });
+    const same = (name) => JSON.stringify(behind(name)) === JSON.stringify(mask);
+    active = [last, ...Object.keys(PRESETS)].find((name) => name in PRESETS && same(name)) ?? null;
+    Object.keys(PRESETS).forEach((name, k) => set(presets[k], { "aria-pressed": name === active }));
     conventions.pick(convention);
-    say(about, ABOUT[convention]);
+    say(about, `${ABOUT[convention]}.${mask.some((row) => !row.some(Boolean)) ? ` ${EMPTY[convention]}` : ""}`);
     say(shown, code(mask, convention));
     say(copied, "Copy");
+    tries.look({ mask });
   }
 
-  function tell(i = at[0]) {
+  function tell(i = at[0], before = "") {
     const { mask } = state();
     const weights = compute({ scores, mask })[i];
-    const seen = weights.map((weight, j) => `${keys[j]} ${show(weight)}`).filter((_, j) => mask[i][j]);
-    speak(seen.length ? `${queries[i]} sees ${seen.join(", ")}.` : `${queries[i]} sees nothing.`);
+    const seen = weights.map((weight, j) => `${toldKeys[j]} ${show(weight)}`).filter((_, j) => mask[i][j]);
+    const hidden = toldKeys.filter((_, j) => !mask[i][j]);
+    speak(`${before}${toldQueries[i]} sees ${seen.join(", ") || "nothing"}.${hidden.length ? ` Hidden: ${hidden.join(", ")}.` : ""}`);
   }
 
   set(buttons[0][0], { tabindex: 0 });
@@ -175,6 +239,7 @@ function render({ model, el }) {
   const stop = follow(model, ["_mask"], draw);
   return () => {
     document.removeEventListener("pointerup", up);
+    document.removeEventListener("pointercancel", up);
     stop();
   };
 }

@@ -1,8 +1,9 @@
 // Drag a query in the plane: dot products, scaled scores, weights and the fetched value follow.
 
-import { choice, dot, follow, frame, make, say, sender, set, show, softmax } from "./shared.js";
+import { choice, clip, dot, follow, frame, goals, make, reset, say, sender, set, show, softmax, vector } from "./shared.js";
 
 const SIZE = 380;
+const HALF = SIZE / 2;
 const DASHES = ["", "8 3", "2 3", "10 3 2 3"];
 
 /** The numbers of one query. */
@@ -14,31 +15,82 @@ export function compute({ query, keys, values, scale }) {
   return { products, scores, weights, output };
 }
 
-/** A query that gives the chosen keys, one or two, over 0.99 of the weight in equal parts; `null` if none does.
- * It is as long as that needs, but stays within `reach`. */
-export function aim(keys, chosen, scale, reach) {
+/** Round numbers on an axis from -reach to reach, at most four to each side, without 0. */
+export function ticks(reach) {
+  const ten = 10 ** Math.floor(Math.log10(reach / 4));
+  const step = [1, 2, 5, 10].map((n) => n * ten).find((step) => step >= reach / 4 - 1e-9);
+  const count = Math.ceil(reach / step) - 1; // none at the edge
+  return Array.from({ length: 2 * count + 1 }, (_, i) => Number(((i - count) * step).toPrecision(6))).filter((x) => x !== 0);
+}
+
+const PLACES = [[14, 20, 0], [14, -10, 0], [-14, 20, 1], [-14, -10, 1], [20, 5, 0], [-20, 5, 1], [0, 34, 0.5], [0, -20, 0.5], [14, 42, 0], [-14, 42, 1], [14, -32, 0], [-14, -32, 1], [34, 20, 0], [-34, 20, 1]];
+
+/** Where a label of this size beside a point covers the least of the boxes `taken`; the place `last` if it is as good. */
+export function beside([x, y], { width, height }, taken, last = PLACES[0]) {
+  const common = (a, size, c, other) => Math.max(0, Math.min(a + size, c + other) - Math.max(a, c));
+  const covered = ([dx, dy, share]) => {
+    const [left, top] = [x + dx - share * width, y + dy - 0.8 * height];
+    const inside = common(left, width, 0, SIZE) * common(top, height, 0, SIZE);
+    return 9 * (width * height - inside) + taken.reduce((sum, box) =>
+      sum + common(left, width, box.x, box.width) * common(top, height, box.y, box.height), 0);
+  };
+  return [last, ...PLACES].reduce((a, b) => (covered(b) < covered(a) - 1e-6 ? b : a));
+}
+
+/** The query that the chosen keys, one or two, ask for: `{ query }`, or `{ why }` there is none.
+ * One key gets over 0.99 of the weight if the query can be that long within `reach`. Two keys i and j get equal
+ * parts, `k_i · q = k_j · q`; the query is as long as it can be, so the others get the least. */
+export function aim({ keys, labels, scale, reach, chosen }) {
+  if (scale === 0) return { why: "With the scale 0, all scores are 0." };
   const rows = keys.map((key) => key.map((x) => x * scale));
   const wanted = chosen.map((i) => rows[i]);
-  const others = rows.filter((_, i) => !chosen.includes(i));
+  const others = keys.map((_, i) => i).filter((i) => !chosen.includes(i));
   const minus = (a, b) => a.map((x, c) => x - b[c]);
   const both = ([x, y]) => [[-y, x], [y, -x]]; // at a right angle, to either side
   const apart = minus(wanted[0], wanted.at(-1));
   // Two keys score the same only at a right angle to their difference. For one: along the key if that will do,
   // else where its lead is largest, which is away from one other key or at a right angle to two.
-  const ways = apart.some((x) => x !== 0) ? both(apart).sort((a, b) => dot(b, wanted[0]) - dot(a, wanted[0])) : [
+  const ways = apart.some((x) => x !== 0) ? both(apart) : [
     wanted[0],
-    ...others.map((row) => minus(wanted[0], row)),
-    ...others.flatMap((a, i) => others.slice(i + 1).flatMap((b) => both(minus(a, b)))),
+    ...others.map((i) => minus(wanted[0], rows[i])),
+    ...others.flatMap((i, at) => others.slice(at + 1).flatMap((j) => both(minus(rows[i], rows[j])))),
   ];
   const found = ways.filter((way) => Math.hypot(...way) > 1e-9).map((way) => {
     const unit = way.map((x) => x / Math.hypot(...way));
-    const lead = Math.min(...wanted.map((row) => dot(row, unit))) - Math.max(...others.map((row) => dot(row, unit)));
-    return { unit, lead, length: Math.log(200 * keys.length) / lead || reach / 2 };
-  }).filter(({ lead }) => lead > 1e-9);
-  if (!found.length) return null;
-  const { unit, length } = found.find(({ length }) => length <= reach) ?? found.reduce((a, b) => (b.lead > a.lead ? b : a));
-  return unit.map((x) => x * Math.min(length, reach));
+    const [rival] = [...others].sort((i, j) => dot(rows[j], unit) - dot(rows[i], unit));
+    const lead = Math.min(...wanted.map((row) => dot(row, unit))) - (rival === undefined ? -Infinity : dot(rows[rival], unit));
+    const most = reach / Math.max(...unit.map(Math.abs));
+    return { unit, rival, lead, most, length: Math.log(200 * keys.length) / lead || reach / 2 };
+  });
+  const best = found.reduce((a, b) => (b.lead > a.lead ? b : a));
+  const [one, two] = chosen.map((i) => labels[i]);
+  if (best.lead <= 1e-9) {
+    const same = others.find((i) => minus(rows[i], wanted[0]).every((x) => x === 0));
+    if (two !== undefined) return { why: `Where ${one} and ${two} have equal scores, ${labels[best.rival]} has at least as much.` };
+    if (same !== undefined) return { why: `${one} and ${labels[same]} are the same vector, so they always get the same weight.` };
+    return { why: `For every query, some other key has at least the score of ${one}.` };
+  }
+  const { unit, most, length } = two === undefined ? found.find(({ lead, length, most }) => lead > 1e-9 && length <= most) ?? best : { ...best, length: best.most };
+  return { query: unit.map((x) => x * Math.min(length, most)) };
 }
+
+const LOOK = `
+.mha-query .lay { display: grid; gap: 8px 20px; margin: 8px 0; padding: 0 6px; justify-items: center; } .mha-query .side { min-width: 0; width: 100%; }
+.mha-query .plane { position: relative; width: 272px; cursor: crosshair; } .mha-query .plane svg { display: block; width: 100%; height: auto; } .mha-query .plane text { font-size: 18px; pointer-events: none; }
+.mha-query .plane .tick { font-size: 15.4px; opacity: 0.75; }
+.mha-query .plane > :is(button, .handle) { position: absolute; width: max(28px, var(--target)); height: max(28px, var(--target)); min-width: 0; min-height: 0; margin: 0; padding: 0; border: 0; border-radius: 50%; background: none; transform: translate(-50%, -50%); }
+.mha-query .plane > .handle { cursor: grab; touch-action: none; background: radial-gradient(var(--query) 9px, var(--ground) 10px 11px, transparent 12px); }
+.mha-query .plane > button[aria-pressed=true] { border: 2px solid var(--accent); }
+.mha-query .strip { position: sticky; top: var(--over, 0px); z-index: 1; width: 100%; background: var(--ground); display: grid; grid-template-columns: repeat(auto-fit, minmax(96px, 1fr)); gap: 4px 12px; padding: 4px 0; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
+.mha-query .strip .name { display: flex; gap: 6px; justify-content: space-between; } .mha-query .strip .name :first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .mha-query .strip .fetched { grid-column: 1 / -1; font-weight: 600; }
+.mha-query .lay .bar { height: 6px; } .mha-query .side table { width: 100%; } .mha-query .side :is(td, th) { padding: 2px 4px; } .mha-query .side th:first-child { text-align: left; min-width: 52px; } .mha-query .side td:last-child { min-width: 64px; } .mha-query .side p { margin: 4px 0; }
+.mha-query .wide { overflow-x: auto; } .mha-query .side .aims label { display: inline-flex; gap: 6px; align-items: center; margin: 0 8px 6px 0; } .mha-query .side .aims select { margin: 0; } .mha-query .why { min-height: 1.4em; }
+@container mha (width >= 640px) {
+  .mha-query .lay { grid-template-columns: 272px 1fr; align-items: start; } .mha-query .strip { display: none; }
+}
+@container mha (width >= 820px) {
+  .mha-query .lay { grid-template-columns: 380px 1fr; } .mha-query .plane { width: 380px; } .mha-query .plane text { font-size: 13px; } .mha-query .plane .tick { font-size: 11px; }
+}`;
 
 function render({ model, el }) {
   const keys = model.get("_keys");
@@ -47,53 +99,69 @@ function render({ model, el }) {
   const reach = model.get("_reach");
   const send = sender(model);
   const { root, speak } = frame(el, "Explorable: a query in the plane of the keys");
+  root.classList.add("mha-query");
   const at = ([x, y]) => [SIZE / 2 + (x / reach) * (SIZE / 2), SIZE / 2 - (y / reach) * (SIZE / 2)];
+  const percent = (point) => at(point).map((x) => `${(100 * x) / SIZE}%`);
   const state = () => ({ query: model.get("_query"), scale: model.get("_scale"), keys, values });
+  let side; // of the tip, where its name is
+  let chosen = []; // the keys that the query was sent to, until it is moved otherwise
 
-  // The plane
-  const arrow = (attributes) => make("line", { x1: SIZE / 2, y1: SIZE / 2, ...attributes });
-  const plane = make("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE, style: "touch-action: none; max-width: 100%; height: auto" });
-  for (const [x1, y1, x2, y2] of [[0, SIZE / 2, SIZE, SIZE / 2], [SIZE / 2, 0, SIZE / 2, SIZE]]) {
-    plane.append(make("line", { x1, y1, x2, y2, stroke: "var(--line)", "stroke-width": 1 }));
+  // The plane: lines and numbers, and over them what can be pressed.
+  const line = (x1, y1, x2, y2, attributes) => make("line", { x1, y1, x2, y2, stroke: "var(--line)", ...attributes });
+  const word = (text, attributes) => make("text", attributes, text);
+  const svg = make("svg", { viewBox: `0 0 ${SIZE} ${SIZE}`, "aria-hidden": "true" }, line(0, HALF, SIZE, HALF), line(HALF, 0, HALF, SIZE));
+  for (const tick of ticks(reach)) {
+    const [x, y] = at([tick, tick]);
+    svg.append(
+      line(x, HALF - 4, x, HALF + 4), word(show(tick, Number.isInteger(tick) ? 0 : 2), { class: "tick", x, y: HALF + 19, "text-anchor": "middle" }),
+      line(HALF - 4, y, HALF + 4, y), word(show(tick, Number.isInteger(tick) ? 0 : 2), { class: "tick", x: HALF - 8, y: y + 5, "text-anchor": "end" }));
   }
-  const heads = keys.map((key, i) => {
+  const arrows = keys.map((key, i) => {
     const [x, y] = at(key);
-    const line = arrow({ x2: x, y2: y, stroke: "var(--key)", "stroke-dasharray": DASHES[i % DASHES.length] });
-    const head = make("circle", { cx: x, cy: y, fill: "var(--key)" });
+    const stem = line(HALF, HALF, x, y, { stroke: "var(--key)", "stroke-dasharray": DASHES[i % DASHES.length] });
+    const head = make("rect", { fill: "var(--key)" });
     const inward = x > SIZE * 0.75 ? "end" : x < SIZE * 0.25 ? "start" : "middle";
-    const text = make("text", { x, y: y > SIZE / 2 + 1 ? y + 24 : y - 14, "text-anchor": inward });
-    say(text, labels[i]);
-    plane.append(line, head, text);
-    return { line, head };
+    svg.append(stem, head, word(labels[i], { x, y: y > HALF + 1 ? y + 26 : y - 14, "text-anchor": inward }));
+    const [left, top] = percent(key);
+    const button = make("button", {
+      type: "button", "aria-label": `focus on ${labels[i]}`, style: `left: ${left}; top: ${top}`,
+      title: "Click: focus on this key. Shift-click: average it with the one in focus.",
+      onclick: (event) => choose(event.shiftKey && chosen.length && chosen[0] !== i ? [chosen[0], i] : [i]),
+    });
+    return { stem, head, button };
   });
-  const stem = arrow({ stroke: "var(--query)", "stroke-width": 4 });
-  const tip = make("circle", {
-    r: 10, fill: "var(--query)", stroke: "var(--ground)", "stroke-width": 2, tabindex: 0, role: "slider",
-    "aria-label": "query, arrow keys move it", "aria-valuemin": -reach, "aria-valuemax": reach,
-    style: "cursor: grab",
+  const stem = line(HALF, HALF, 0, 0, { stroke: "var(--query)", "stroke-width": 4 });
+  const name = word("query", { "font-weight": "bold" });
+  svg.append(stem, name);
+  const tip = make("div", {
+    class: "handle", tabindex: 0, role: "slider", "aria-label": "query, arrow keys move it",
+    "aria-valuemin": -reach, "aria-valuemax": reach,
   });
-  const name = make("text", { "font-weight": "bold" });
-  say(name, "query");
-  plane.append(stem, name, tip);
+  const plane = make("div", { class: "plane" }, svg, ...arrows.map(({ button }) => button), tip);
 
   // The numbers
-  const several = (numbers, digits) => {
-    const texts = numbers.map((x) => show(x, digits ?? (Number.isInteger(x) ? 0 : 2)));
+  const whole = (row) => {
+    const texts = row.map((x) => show(x, Number.isInteger(x) ? 0 : 2));
     return texts.length === 1 ? texts[0] : `(${texts.join(", ")})`;
   };
+  const weightOf = () => [make("span"), make("div", { class: "bar" })];
   const cells = labels.map((label, i) => {
-    const bar = make("div", { class: "bar" });
-    const row = [0, 1, 2].map(() => make("td"));
-    const head = make("th", { scope: "row" });
-    say(head, label);
-    const value = make("td", {}, several(values[i]));
-    return { bar, row, line: make("tr", {}, head, value, ...row, make("td", {}, make("div", { class: "track" }, bar))) };
+    const [number, bar] = weightOf();
+    const row = [make("td"), make("td"), number];
+    return { row, bar, line: make("tr", {}, make("th", { scope: "row" }, label), make("td", {}, whole(values[i])), row[0], row[1], make("td", {}, number, bar)) };
   });
-  const headings = ["key", "value", "query · key", "score", "weight", "weight as a bar"];
   const table = make("table", {},
-    make("thead", {}, make("tr", {}, ...headings.map((text) => make("th", { scope: "col" }, text)))),
+    make("thead", {}, make("tr", {}, ...["\u25a0 key", "\u25b2 value", "\u25cf query · \u25a0 key", "score", "weight"].map((text) => make("th", { scope: "col" }, text)))),
     make("tbody", {}, ...cells.map((cell) => cell.line)));
   const fetched = make("p", { "data-part": "output" });
+  const short = labels.map((label) => {
+    const [number, bar] = weightOf();
+    return { number, bar, part: make("div", {}, make("div", { class: "name" }, make("span", {}, label), number), bar) };
+  });
+  const brief = make("div", { class: "fetched" });
+  const strip = make("div", { class: "strip", "aria-hidden": "true" }, ...short.map(({ part }) => part), brief);
+
+  // What moves the query
   const numbers = ["x", "y"].map((axis, c) =>
     make("input", {
       type: "number", step: 0.1, "aria-label": `query, ${axis}`,
@@ -106,85 +174,118 @@ function render({ model, el }) {
     }));
   const d_k = keys[0].length;
   const offered = [[1, "no scale"], [1 / Math.sqrt(d_k), "1/√d_k"], [1 / d_k, "1/d_k"]];
-  const scales = choice("score = scale × (query · key)", offered, (scale) => { send({ _scale: scale }); draw(); tell(); });
-  // Each click takes the next key, or the next two keys, for which there is such a query.
-  const preset = (text, choices) => {
-    let turn = -1;
-    const queries = () => choices.map((chosen) => aim(keys, chosen, state().scale, reach)).filter((query) => query !== null);
-    const onclick = () => {
-      const found = queries();
-      turn = (turn + 1) % found.length;
-      move(found[turn], true);
-    };
-    const button = make("button", { type: "button", onclick }, text);
-    const offer = () => {
-      button.disabled = queries().length === 0;
-      button.title = button.disabled ? "No query does that with these keys." : "";
-      button.style.opacity = button.disabled ? 0.5 : 1;
-    };
-    return { button, offer };
-  };
-  const focus = preset("Focus on one key", keys.map((_, i) => [i]));
-  const average = preset("Average two keys", keys.flatMap((_, i) => keys.slice(i + 1).map((_, j) => [i, i + 1 + j])));
-  let offers = null; // the scale that the buttons were last offered for
+  const scales = choice("score = scale × (\u25cf query · \u25a0 key)", offered, (scale) => { send({ _scale: scale }); draw(); tell(); });
+  const pickers = [0, 1].map((which) => make("select", {
+    "aria-label": which ? "average it with" : "focus on",
+    onchange: ({ target }) => choose(which ? [chosen[0], ...(target.value ? [Number(target.value)] : [])] : target.value ? [Number(target.value)] : []),
+  }, make("option", { value: "" }, "none"), ...labels.map((label, i) => make("option", { value: i }, label))));
+  const why = make("p", { class: "why" });
+  const tries = goals([
+    ["Make all weights equal.", ({ weights }) => Math.max(...weights) - Math.min(...weights) < 0.02],
+    ["Give one key nearly all the weight: more than 0.95.", ({ weights }) => Math.max(...weights) > 0.95],
+    ["Give two keys equal weights of 0.45 or more.", ({ weights }) => weights.filter((weight) => weight >= 0.45).length === 2],
+  ].slice(0, keys.length > 2 ? 3 : keys.length > 1 ? 2 : 0), compute(state()));
+  const again = reset(model, ["_query", "_scale"], send, () => {
+    choose([]);
+    tries.clear();
+    draw();
+    tell();
+  });
 
-  // A fixed width: with longer numbers, the table must not jump below the plane during a drag.
-  root.append(make("div", { class: "parts" }, plane, make("div", { style: "flex: 1 1 430px; min-width: 0; overflow-x: auto" },
-    make("p", {}, "Drag the tip of the query, or focus it and use the arrow keys."),
-    make("p", {}, "query = (", numbers[0], ", ", numbers[1], ")"),
-    make("div", {}, focus.button, average.button), scales.group, table, fetched)));
+  root.append(make("style", {}, LOOK), make("div", { class: "lay" }, plane, strip, make("div", { class: "side" },
+    make("p", {}, "Drag the tip of the \u25cf query, or select it and use the arrow keys. Click a \u25a0 key to focus on it; shift-click a second key, or choose it below, to average the two."),
+    make("p", {}, "\u25cf query = (", numbers[0], ", ", numbers[1], ")"),
+    make("div", { class: "aims" }, make("label", {}, "Focus on", pickers[0]), make("label", {}, "and", pickers[1])), why,
+    scales.group, make("div", { class: "wide" }, table), fetched, tries.node, again)));
+
+  /** Where it is in the plane. */
+  function boxOf(node) {
+    const [box, whole] = [node, svg].map((each) => each.getBoundingClientRect());
+    const unit = SIZE / (whole.width || SIZE);
+    return { x: (box.left - whole.left) * unit, y: (box.top - whole.top) * unit, width: box.width * unit, height: box.height * unit };
+  }
 
   function draw() {
     const now = state();
     const { products, scores, weights, output } = compute(now);
-    if (offers !== now.scale) [focus, average].forEach(({ offer }) => offer());
-    offers = now.scale;
     const [x, y] = at(now.query);
+    const [left, top] = percent(now.query);
     set(stem, { x2: x, y2: y });
     set(tip, {
-      cx: x, cy: y, "aria-valuenow": now.query[0],
+      style: `left: ${left}; top: ${top}`, "aria-valuenow": now.query[0],
       "aria-valuetext": `x ${show(now.query[0])}, y ${show(now.query[1])}`,
     });
-    set(name, { x: x + (x > SIZE - 70 ? -58 : 14), y: y + (y > SIZE - 20 ? -12 : 18) });
+    const taken = [...svg.querySelectorAll("text, rect")].filter((one) => one !== name).map(boxOf);
+    side = beside([x, y], boxOf(name), taken, side);
+    set(name, { x: x + side[0], y: y + side[1], "text-anchor": ["start", "middle", "end"][2 * side[2]] });
     weights.forEach((weight, i) => {
-      set(heads[i].line, { "stroke-width": 1.5 + 5 * weight });
-      set(heads[i].head, { r: 4 + 5 * weight });
+      set(arrows[i].stem, { "stroke-width": 1.5 + 5 * weight });
+      const [side, [x, y]] = [8 + 9 * weight, at(keys[i])];
+      set(arrows[i].head, { x: x - side / 2, y: y - side / 2, width: side, height: side });
+      set(arrows[i].button, { "aria-pressed": chosen.includes(i) });
       [show(products[i]), show(scores[i]), show(weight, 3)].forEach((text, c) => say(cells[i].row[c], text));
-      cells[i].bar.style.width = `${100 * weight}%`;
+      say(short[i].number, show(weight, 2));
+      [cells[i], short[i]].forEach(({ bar }) => { bar.style.width = `${100 * weight}%`; });
     });
-    numbers.forEach((input, c) => { if (document.activeElement !== input) input.value = now.query[c].toFixed(2); });
+    numbers.forEach((input, c) => { if (document.activeElement !== input) input.value = show(now.query[c]).replace("\u2212", "-"); });
+    pickers.forEach((picker, which) => {
+      picker.value = chosen[which] ?? "";
+      [...picker.options].forEach((option) => { option.disabled = which === 1 && option.value === String(chosen[0]); });
+    });
+    pickers[1].disabled = chosen.length === 0;
     scales.pick(offered.map(([scale]) => scale).find((scale) => Math.abs(scale - now.scale) < 1e-5) ?? now.scale);
-    say(fetched, `fetched value = ${several(output, 2)}`);
+    say(fetched, `fetched value = sum of weight × \u25b2 value = ${vector(output)}`);
+    say(brief, `fetched value ${vector(output)}`);
+    tries.look({ weights });
   }
 
   function tell() {
     const { weights, output } = compute(state());
     const most = weights.indexOf(Math.max(...weights));
-    speak(`${labels[most]} has the largest weight, ${show(weights[most])}. Fetched value ${several(output, 2)}.`);
+    speak(`${labels[most]} has the largest weight, ${show(weights[most])}. Fetched value ${vector(output)}.`);
   }
 
   function move(query, aloud) {
-    const inside = query.map((x) => Math.min(Math.max(x, -reach), reach));
-    send({ _query: inside });
+    chosen = [];
+    say(why, "");
+    send({ _query: query.map((x) => clip(x, -reach, reach)) });
     draw();
     if (aloud) tell();
   }
 
+  /** Send the query to one key, or between two; else say why not. */
+  function choose(next) {
+    const { query, why: reason } = next.length ? aim({ ...state(), labels, reach, chosen: next }) : {};
+    if (query) move(query, true);
+    chosen = next;
+    const share = query ? compute(state()).weights.filter((_, i) => next.includes(i)) : [];
+    const ends = query && share.reduce((a, b) => a + b, 0) < 0.9;
+    say(why, reason ?? (ends ? `A longer query would do better, but the plane ends here: ${share.map((weight) => show(weight)).join(" and ")}.` : ""));
+    if (why.textContent) speak(why.textContent);
+    draw();
+  }
+
+  // A mouse may press anywhere in the plane. A finger must grip the handle: elsewhere its swipe scrolls the page.
+  let grip = [0, 0]; // from the middle of the handle to the finger
   const drag = (event) => {
-    const box = plane.getBoundingClientRect();
+    const box = svg.getBoundingClientRect();
     move([
-      ((event.clientX - box.left) / box.width - 0.5) * 2 * reach,
-      (0.5 - (event.clientY - box.top) / box.height) * 2 * reach,
+      ((event.clientX - grip[0] - box.left) / box.width - 0.5) * 2 * reach,
+      (0.5 - (event.clientY - grip[1] - box.top) / box.height) * 2 * reach,
     ], false);
   };
   plane.addEventListener("pointerdown", (event) => {
+    const finger = event.pointerType === "touch";
+    if (event.target.closest("button") || event.button > 0 || (finger && event.target !== tip)) return;
+    const box = tip.getBoundingClientRect();
+    grip = finger ? [event.clientX - box.left - box.width / 2, event.clientY - box.top - box.height / 2] : [0, 0];
     plane.setPointerCapture(event.pointerId);
-    tip.focus();
+    tip.focus({ preventScroll: true });
     event.preventDefault();
     drag(event);
   });
   plane.addEventListener("pointermove", (event) => { if (plane.hasPointerCapture(event.pointerId)) drag(event); });
-  plane.addEventListener("pointerup", tell);
+  plane.addEventListener("lostpointercapture", tell);
   tip.addEventListener("keydown", (event) => {
     const step = (event.shiftKey ? 5 : 1) * (reach / 40);
     const steps = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
@@ -194,7 +295,13 @@ function render({ model, el }) {
     move(state().query.map((x, c) => x + steps[event.key][c]), true);
   });
   draw();
-  return follow(model, ["_query", "_scale"], draw);
+  const watch = new ResizeObserver(draw); // labels have another size
+  watch.observe(plane);
+  const leave = follow(model, ["_query", "_scale"], draw);
+  return () => {
+    watch.disconnect();
+    leave();
+  };
 }
 
 export default { render };

@@ -2,7 +2,26 @@
 // Text reaches the page as text nodes only, so a token such as "<img>" is shown as typed.
 
 const SVG = "http://www.w3.org/2000/svg";
-const SVG_TAGS = new Set(["svg", "g", "line", "circle", "rect", "path", "text", "title", "polygon"]);
+const SVG_TAGS = new Set(["svg", "g", "line", "circle", "rect", "path", "text", "tspan", "title"]);
+
+// The grammar of colour: the colours of each theme, and of tokens. _widget.py puts them in, from _colours.py.
+export const COLOURS = null;
+const SHAPES = { "\u25cf": "query", "\u25a0": "key", "\u25b2": "value" };
+
+/** A text as nodes: each disc, square and triangle has the colour of what it stands for, and is not read aloud. */
+function inked(text, svg) {
+  return String(text).split(/([\u25cf\u25a0\u25b2])/).filter(Boolean).map((part) => {
+    if (!(part in SHAPES)) return part;
+    const shape = make(svg ? "tspan" : "span", { style: `color: var(--${SHAPES[part]}); fill: var(--${SHAPES[part]})`, "aria-hidden": true });
+    shape.textContent = part;
+    return shape;
+  });
+}
+
+/** A text without these shapes, for attributes. */
+export function plain(text) {
+  return text.replace(/[\u25cf\u25a0\u25b2]\s?/g, "");
+}
 
 /** A new element with attributes, listeners ("onclick") and children (nodes or text). */
 export function make(tag, attributes = {}, ...children) {
@@ -11,7 +30,7 @@ export function make(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value);
   }
-  node.append(...children.filter((child) => child !== null));
+  node.append(...children.filter((child) => child !== null).flatMap((child) => (child instanceof Node ? child : inked(child, SVG_TAGS.has(tag)))));
   return node;
 }
 
@@ -24,7 +43,7 @@ export function set(node, attributes) {
 
 /** Change the text of an element, only if it differs. */
 export function say(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  if (node.textContent !== String(text)) node.replaceChildren(...inked(text, node instanceof SVGElement));
 }
 
 /** Softmax over the visible entries of a row; hidden ones, and a row without any, get 0. */
@@ -47,24 +66,93 @@ export function show(x, digits = 2) {
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "\u2212");
 }
 
-// ColorBrewer's "Blues", as in the series' heatmaps: readable without red and green.
-const STOPS = "f7fbff deebf7 c6dbef 9ecae1 6baed6 4292c6 2171b5 08519c 08306b".split(" ")
-  .map((hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16)));
-
-/** The colour of a weight from 0 to 1, and black or white, whichever is readable on it. */
-export function shade(weight) {
-  const at = Math.min(Math.max(weight, 0), 1) * (STOPS.length - 1);
-  const i = Math.min(Math.floor(at), STOPS.length - 2);
-  const rgb = STOPS[i].map((from, c) => Math.round(from + (STOPS[i + 1][c] - from) * (at - i)));
-  const linear = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
-  const luminance = dot(linear, [0.2126, 0.7152, 0.0722]);
-  return { rgb, fill: `rgb(${rgb.join(",")})`, text: luminance < 0.179 ? "#ffffff" : "#000000" };
+/** Names, with the index of each that is there twice. */
+export function unlike(names) {
+  return names.map((name, i) => (names.indexOf(name) === names.lastIndexOf(name) ? name : `${name} (index ${i})`));
 }
 
-/** The scale of the colours, once for a whole picture. */
-export function scale() {
-  const stops = STOPS.map((_, i) => i / (STOPS.length - 1)).map((weight) => shade(weight).fill);
-  return make("p", {}, "weight 0 ", make("span", { class: "scale", style: `background: linear-gradient(90deg, ${stops.join(", ")})` }), " 1");
+/** A vector for reading; one number has no brackets. */
+export function vector(row) {
+  return row.length === 1 ? show(row[0]) : `(${row.map((x) => show(x)).join(", ")})`;
+}
+
+/** The nearest number in a range. */
+export function clip(x, low = 0, high = 1) {
+  return Math.min(Math.max(x, low), high);
+}
+
+/** The sum of vectors. */
+export function add(rows) {
+  return rows[0].map((_, c) => rows.reduce((sum, row) => sum + row[c], 0));
+}
+
+/** A list of what `part` gives for 0, 1, 2 and so on. */
+export function each(count, part) {
+  return Array.from({ length: count }, (_, i) => part(i));
+}
+
+/** The number at a part u of the way from a to b. */
+export function between(a, b, u) {
+  return a + (b - a) * u;
+}
+
+/** A part of the way, slow at its start and end. */
+export function ease(u) {
+  return u * u * (3 - 2 * u);
+}
+
+/** A bar; its width may be negative, to the left. */
+export function box(x, y, width, height, fill, opacity = 1) {
+  return make("rect", { x: Math.min(x, x + width), y, width: Math.abs(width), height, fill, opacity });
+}
+
+/** A text in a picture. */
+export function word(x, y, text, opacity = 1, anchor = "start") {
+  return make("text", { x, y, opacity, "text-anchor": anchor }, text);
+}
+
+/** An upright line. */
+export function rule(x, y1, y2, opacity = 1) {
+  return make("line", { x1: x, x2: x, y1, y2, stroke: "var(--line)", opacity });
+}
+
+/** A curved band from left to right, with a thickness at each end. */
+export function band(x0, y0, t0, x1, y1, t1, fill, opacity) {
+  const [m, a, b] = [(x0 + x1) / 2, t0 / 2, t1 / 2];
+  return make("path", { fill, opacity, d: `M${x0} ${y0 - a}C${m} ${y0 - a} ${m} ${y1 - b} ${x1} ${y1 - b}V${y1 + b}C${m} ${y1 + b} ${m} ${y0 + a} ${x0} ${y0 + a}Z` });
+}
+
+/** Give an element the colour of a weight from 0 to 1; null takes it away. */
+export function shade(node, weight) {
+  if (weight === null) node.style.removeProperty("--w");
+  else node.style.setProperty("--w", clip(weight));
+}
+
+/** A canvas with a pixel for each cell: `at(i, j)` is a weight, or a number from -1 to 1; null is hidden. */
+export function paint(canvas, rows, columns, inks, at, ink = "weight") {
+  if (canvas.width !== columns) canvas.width = columns;
+  if (canvas.height !== rows) canvas.height = rows;
+  const paper = canvas.getContext("2d");
+  const image = paper.createImageData(columns, rows);
+  const [{ data }, less, more, grey] = [image, inks.minus, inks[ink], [128, 128, 128]];
+  for (let i = 0, p = 0; i < rows; i += 1) {
+    for (let j = 0; j < columns; j += 1, p += 4) {
+      const x = at(i, j);
+      const colour = x === null ? grey : x < 0 ? less : more;
+      data[p] = colour[0];
+      data[p + 1] = colour[1];
+      data[p + 2] = colour[2];
+      data[p + 3] = 255 * (x === null ? 0.35 : Math.min(1, Math.abs(x)));
+    }
+  }
+  paper.putImageData(image, 0, 0);
+}
+
+/** The scale of the colours, once for a whole picture: of weights, or of numbers from -limit to limit. */
+export function scale(limit = null) {
+  const end = (x) => show(x, Number.isInteger(x) ? 0 : 2);
+  const [from, colours, to] = limit === null ? ["weight 0", "var(--ground), var(--weight)", 1] : [end(-limit), "var(--minus), var(--ground), var(--plus)", end(limit)];
+  return make("p", {}, `${from} `, make("span", { class: "scale", style: `background: linear-gradient(90deg, ${colours})` }), ` ${to}`);
 }
 
 /** Redraw when one of these states changes, from here or from Python; returns how to stop. */
@@ -100,13 +188,116 @@ export function choice(label, options, choose) {
   return { group, pick: (value) => inputs.forEach((input) => (input.checked = input.value === String(value))) };
 }
 
+/** A handle over a slider. It moves by as much as the finger does sideways; a swipe up or down scrolls the page.
+ * `begin` returns what `move` (with the way in px) and `end` (with whether the page was scrolled) get back. */
+export function handle(begin, move, end) {
+  let from = null;
+  const finish = (scrolls) => {
+    if (from) end(from.kept, scrolls);
+    from = null;
+  };
+  const node = make("div", {
+    class: "handle",
+    onpointerdown: (event) => {
+      if (event.button > 0) return;
+      event.preventDefault();
+      node.setPointerCapture(event.pointerId);
+      from = { x: event.clientX, kept: begin() };
+    },
+    onpointermove: ({ clientX }) => { if (from && clientX !== from.x) move(clientX - from.x, from.kept); },
+    onpointerup: () => finish(false),
+    onpointercancel: () => finish(true),
+  });
+  return node;
+}
+
+/** Keys are for this element: JupyterLab would move to another cell. */
+export function keepKeys(root) {
+  root.addEventListener("keydown", (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.altKey && !event.shiftKey && event.key !== "Escape") event.stopPropagation();
+  });
+}
+
+/** The look of what one drags on a slider, in every browser. */
+export function thumb(slider, look) {
+  return ["-webkit-slider", "-moz-range"].map((kind) => `${slider}::${kind}-thumb { appearance: none; box-sizing: border-box; ${look} }`).join("\n");
+}
+
+/** A key on a slider moves it: an arrow by `small`, a page key, or an arrow with Shift, by `large`. */
+export function leap(event, small, large, move) {
+  const way = { ArrowRight: 1, ArrowUp: 1, PageUp: 1, ArrowLeft: -1, ArrowDown: -1, PageDown: -1 }[event.key];
+  if (way === undefined) return;
+  event.preventDefault();
+  event.stopPropagation();
+  move(way * (event.shiftKey || event.key.startsWith("Page") ? large : small));
+}
+
+/** The number in a field, a whole one if the field has no step; the nearest in its range, or `old` for no number, and then `note` says so. */
+export function within(input, old, note, name) {
+  const [low, high, typed, digits] = [Number(input.min), Number(input.max), input.valueAsNumber, input.step ? 2 : 0];
+  const kept = Number.isNaN(typed) ? old : clip(digits ? typed : Math.round(typed), low, high);
+  const text = show(kept, digits);
+  input.value = text.replace("\u2212", "-");
+  say(note, typed === kept ? "" : `For ${name}, choose a ${digits ? "" : "whole "}number from ${show(low, 0)} to ${show(high, 0)}. Now it is ${text}.`);
+  return kept;
+}
+
+/** Buttons Back and Next, and a line that says why one of them does nothing now: `at` gets whether this is the start, and the end. */
+export function paces(go) {
+  const why = make("span", { id: `why-${Math.random().toString(36).slice(2)}` });
+  const [back, next] = [[-1, "Back"], [1, "Next"]].map(([way, text]) => make("button", {
+    type: "button", "aria-describedby": why.id,
+    onclick: ({ target }) => { if (target.getAttribute("aria-disabled") !== "true") go(way); },
+  }, text));
+  return { back, next, why, at: (start, end) => {
+    set(back, { "aria-disabled": start });
+    set(next, { "aria-disabled": end });
+    say(why, start ? "This is the start." : end ? "This is the end." : "");
+  } };
+}
+
+/** Goals to try: each is a sentence, a test of the state, and perhaps what is to be seen then. Those that are met already are left out. */
+export function goals(all, now) {
+  const open = all.filter(([, met]) => !met(now));
+  const lines = open.map(([text]) => make("li", {}, text));
+  const mark = (i, done) => {
+    set(lines[i], { class: done ? "done" : "" });
+    const [text, , answer] = open[i];
+    say(lines[i], done ? ["Reached:", text, answer].filter(Boolean).join(" ") : text);
+  };
+  const list = make("ul", { "aria-live": "polite", "aria-label": "Try" }, ...lines);
+  return {
+    node: make("div", { class: "goals" }, ...(open.length ? ["Try (a tick stays until Reset):", list] : [])),
+    look: (now) => open.forEach(([, met], i) => { if (met(now)) mark(i, true); }),
+    clear: () => open.forEach((_, i) => mark(i, false)),
+  };
+}
+
+/** A button that brings these states back to what they are now; `then` does the rest. */
+export function reset(model, names, send, then) {
+  const start = Object.fromEntries(names.map((name) => [name, model.get(name)]));
+  return make("button", { type: "button", onclick: () => {
+    send(start);
+    then();
+  } }, "Reset");
+}
+
+// Each explorable brings this style to the page: a rule of its own must be stronger, not only later.
+// The width that counts is the explorable's own. Below 640 px it is a phone's: one column, targets of 44 px.
+const vars = (theme) => Object.entries(COLOURS[theme]).map(([name, hex]) => `--${name}: ${hex};`).join(" ");
 const STYLE = `
 .mha { color: var(--jp-content-font-color1, var(--vscode-foreground, CanvasText));
   --ground: var(--jp-layout-color0, var(--vscode-editor-background, Canvas));
   background: var(--ground); font: 14px/1.4 system-ui, sans-serif; padding: 4px 8px 8px; max-width: 900px;
-  --query: #c2410c; --key: #2472b8; --line: #808080; }
+  --line: #808080; --target: 0px; container: mha / inline-size; accent-color: var(--accent); transition: background-color 1ms; animation: mha-here 1ms; ${vars("light")} }
+.mha[data-dark=true] { color-scheme: dark; ${vars("dark")} }
+@keyframes mha-here { }
+.mha [style*="--w:"] { --shade: color-mix(in srgb, var(--weight) calc(100% * var(--w)), var(--ground)); background-color: var(--shade);
+  --t: clamp(0, (0.179 - y) * 9999, 1); color: color(from var(--shade) xyz-d65 calc(0.9505 * var(--t)) var(--t) calc(1.089 * var(--t))); }
+@media (pointer: coarse) { .mha { --target: 44px; } }
+@container mha (width < 640px) { .mha > * { --target: 44px; } }
 .mha * { box-sizing: border-box; }
-.mha .parts { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-start; margin: 8px 0; }
+.mha :where(.parts) { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-start; margin: 8px 0; }
 .mha p { margin: 6px 0; }
 .mha table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .mha th, .mha td { padding: 2px 8px; text-align: right; font-weight: normal; color: inherit; background: none; }
@@ -114,26 +305,52 @@ const STYLE = `
 .mha thead th { border-bottom: 1px solid var(--line); }
 .mha fieldset { border: 1px solid var(--line); border-radius: 4px; padding: 0 8px 4px; margin: 0 0 8px; }
 .mha legend { padding: 0 4px; }
-.mha fieldset label { margin-right: 12px; white-space: nowrap; }
-.mha button { font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line);
+.mha fieldset label { display: inline-flex; gap: 5px; align-items: center; min-width: var(--target); min-height: var(--target); margin-right: 12px; white-space: nowrap; }
+.mha :where(button, select, input[type=number]) { min-width: var(--target); min-height: var(--target); }
+.mha button, .mha select { font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line);
   border-radius: 4px; padding: 3px 10px; margin: 0 6px 6px 0; cursor: pointer; }
-.mha button[aria-pressed=true] { border: 2px solid var(--key); padding: 2px 9px; font-weight: 600; }
-.mha input[type=number] { font: inherit; width: 5.5em; color: inherit; background: var(--ground); border: 1px solid var(--line); }
-.mha :focus-visible { outline: 3px solid var(--key); outline-offset: 2px; }
-.mha text { fill: currentColor; font: 13px system-ui, sans-serif; }
+.mha :where(button)[aria-pressed=true] { border: 2px solid var(--accent); padding: 2px 9px; font-weight: 600; }
+.mha :is(button:disabled, [aria-disabled=true]) { opacity: 0.5; border-style: dashed; cursor: not-allowed; }
+.mha select { max-width: 12em; } .mha option { color: inherit; background: var(--ground); }
+.mha :where(input[type=number]) { font-family: inherit; width: 5.5em; color: inherit; background: var(--ground); border: 1px solid var(--line); }
+.mha .goals { margin: 8px 0; } .mha .goals ul { list-style: none; margin: 0; padding: 0; } .mha .goals li { margin: 2px 0; padding-left: 1.5em; text-indent: -1.5em; }
+.mha .goals li::before { content: "\\25cb"; display: inline-block; width: 1.5em; text-indent: 0; } .mha .goals .done::before { content: "\\2713"; font-weight: bold; }
+.mha :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+.mha :where(text) { fill: currentColor; font: 13px system-ui, sans-serif; }
 .mha .scale { display: inline-block; width: 120px; height: 12px; border: 1px solid var(--line); vertical-align: middle; }
-.mha .bar { height: 12px; background: var(--key); min-width: 1px; }
+.mha .bar { height: 12px; background: var(--weight); min-width: 1px; }
 .mha .track { width: 110px; border: 1px solid var(--line); }
 .mha pre { background: none; color: inherit; border: 1px solid var(--line); padding: 6px; overflow-x: auto; margin: 0; }
 .mha .quiet { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+@container mha (width < 640px) { .mha :is(input, select) { font-size: 16px; } }
 @media (prefers-reduced-motion: no-preference) { .mha .moves { transition: transform 0.6s ease; } }
 `;
 
-/** The frame of an explorable: style, a name for screen readers, and a line that announces changes. */
-export function frame(el, label) {
+/** The frame of an explorable: style, a name for screen readers, and a line that announces changes. `inks` are the
+ * theme's colours for `paint`; when the theme changes, and when the frame comes into the page, `repaint` is called. */
+export function frame(el, label, repaint = () => {}) {
   const spoken = make("div", { class: "quiet", role: "status", "aria-live": "polite" });
-  const root = make("section", { class: "mha", "aria-label": label }, make("style", {}, STYLE));
+  const root = make("div", { class: "mha", role: "group", "aria-label": label }, make("style", {}, STYLE));
   el.replaceChildren(root);
   root.append(spoken);
-  return { root, speak: (text) => say(spoken, text) };
+  const pixel = make("canvas", { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+  const inks = {};
+  /** A theme is dark if the page's ground is, in whatever words its colour is written. */
+  const look = () => {
+    for (const ground of ["#fff", getComputedStyle(root).backgroundColor]) pixel.fillStyle = ground; // "" outside a page
+    pixel.fillRect(0, 0, 1, 1);
+    const [r, g, b] = pixel.getImageData(0, 0, 1, 1).data;
+    const theme = r + g + b < 384 ? "dark" : "light";
+    set(root, { "data-dark": theme === "dark" });
+    for (const [name, hex] of Object.entries(COLOURS[theme])) inks[name] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  };
+  look();
+  for (const change of ["animationstart", "transitionend"]) { // it came into the page; its ground changed
+    root.addEventListener(change, ({ target }) => {
+      if (target !== root) return;
+      look();
+      repaint();
+    });
+  }
+  return { root, inks, speak: (text) => say(spoken, text) };
 }

@@ -1,11 +1,8 @@
 // Where each number goes when heads are split: the right way, and the bare view beside it.
 
-import { choice, follow, frame, make, say, sender, set } from "./shared.js";
+import { COLOURS, choice, follow, frame, goals, make, paces, reset, say, sender, set, within } from "./shared.js";
 
-const CELL = 30;
-const GAP = 12;
-// Colours of tokens, the same in both themes; the text in each is dark enough on all of them.
-const COLOURS = ["#8ecae6", "#ffb703", "#95d5b2", "#f4a6c0", "#cdb4db", "#e9c46a"];
+const GAP = 22; // px between two blocks, with the name of the lower one
 
 /** For each number x[token, column] its index after a step: (block, row, column). */
 export function place(step, { n, num_heads, d_k }) {
@@ -20,100 +17,164 @@ export function place(step, { n, num_heads, d_k }) {
       merge: [0, token, column],
       undone: [0, token, column],
       bare: [Math.floor(i / (n * d_k)), Math.floor(i / d_k) % n, i % d_k],
-    }[step];
+    }[step === "early" ? "bare" : step];
   });
+}
+
+/** Whether the bare view has each number where it belongs to another token or head. */
+export function misplaced(sizes) {
+  const [right, bare] = ["transpose", "bare"].map((step) => place(step, sizes));
+  return right.map((at, i) => at.some((x, c) => x !== bare[i][c]));
 }
 
 /** What a step does, with its shape. */
 export function explain(step, { n, num_heads, d_k }) {
   return {
     memory: `x, (n, d_model) = (${n}, ${num_heads * d_k}): one row for each token`,
-    view: `x.view(n, num_heads, d_k), (${n}, ${num_heads}, ${d_k}): each row is cut, no number moves`,
+    view: `x.view(n, num_heads, d_k), (${n}, ${num_heads}, ${d_k}): ${num_heads > 1 ? "each row is cut into heads" : "one head, so no row is cut"}, and no number moves in memory`,
     transpose: `.transpose(0, 1), (num_heads, n, d_k) = (${num_heads}, ${n}, ${d_k}): each head has its columns of every token`,
     merge: `.transpose(0, 1).reshape(n, d_model): back to (${n}, ${num_heads * d_k})`,
-    undone: `.view(n, d_model): back to x as well, so a round trip does not show the mistake`,
-    bare: `x.view(num_heads, n, d_k), (${num_heads}, ${n}, ${d_k}): the same shape, tokens cut apart`,
+    undone: `.view(n, d_model): this is x again, too. A wrong split that is undone also gives x, so this is no test of a split`,
+    early: `x.view(num_heads, n, d_k), (${num_heads}, ${n}, ${d_k}): the shape that the right way has at step 3`,
+    bare: `x.view(num_heads, n, d_k), (${num_heads}, ${n}, ${d_k}): ${num_heads > 1 && n > 1 ? "the same shape, but numbers are in the wrong place" : "here the same as the right way"}`,
   }[step];
 }
+
+/** The names of a step's blocks and rows; the bare view's rows are no tokens. */
+const NAMES = { memory: ["", "token"], merge: ["", "token"], undone: ["", "token"], view: ["token", "head"], transpose: ["head", "token"], early: ["head", "row"], bare: ["head", "row"] };
 
 const STEPS = [["memory", "1 x"], ["view", "2 view"], ["transpose", "3 transpose"], ["merge", "4 merge back"]];
 const MOST = { n: 6, num_heads: 4, d_k: 4 };
 
+const LOOK = `
+.mha-split .boards { display: flex; flex-wrap: wrap; gap: 4px 48px; margin: 8px 0; } .mha-split .panel { max-width: 100%; min-width: 0; } .mha-split .panel p { max-width: 46ch; min-height: 2.8em; }
+.mha-split .boards.cut { display: grid; grid-template: auto auto auto / auto auto; justify-content: start; gap: 0 48px; } .mha-split .cut .panel { display: grid; grid-row: span 3; grid-template-rows: subgrid; }
+.mha-split .scroll { overflow-x: auto; padding: 1px; } .mha-split .board { --cell: 34px; --tall: 34px; --label: 56px; position: relative; isolation: isolate; margin: 4px 0 8px; font-size: 12px; }
+.mha-split .spot { position: absolute; left: var(--label); top: 0; width: var(--cell); height: var(--tall); border: 1px solid #000; color: #000; text-align: center; padding-top: calc(var(--tall) / 2 - 14px); line-height: 13px; font-variant-numeric: tabular-nums; white-space: pre-line; font-size: 11px; }
+.mha-split .spot span { display: inline-block; border-radius: 3px; background: var(--token); } .mha-split .spot.off { background-image: repeating-linear-gradient(135deg, #000b 0 1.5px, transparent 1.5px 6px); }
+.mha-split .word { z-index: -1; position: absolute; white-space: nowrap; } .mha-split .key-to .spot { position: static; display: inline-block; width: 20px; height: 20px; vertical-align: middle; background-color: #fff; }
+.mha-split .note { margin: 0; min-height: 1.4em; } .mha-split .sizes label { display: inline-flex; gap: 6px; align-items: center; margin: 0 12px 6px 0; } .mha-split .sizes input[type=number] { width: 4em; }
+@container mha (width < 640px) { .mha-split .board { --cell: min(28px, (100cqw - 56px) / var(--columns)); --tall: 28px; --label: 50px; } .mha-split .note { min-height: 2.8em; } .mha-split .bar-of { position: sticky; top: 0; z-index: 1; background: var(--ground); padding-top: 4px; } .mha-split .sizes { display: grid; grid-template-columns: repeat(3, auto); justify-content: start; align-items: end; } .mha-split .sizes label { flex-wrap: wrap; } .mha-split .boards.cut { gap: 0 12px; } .mha-split .panel p { min-height: 0; } }`;
+
 function render({ model, el }) {
   const send = sender(model);
   const { root, speak } = frame(el, "Explorable: memory map of splitting heads");
+  root.classList.add("mha-split");
   const size = () => ({ n: model.get("_n"), num_heads: model.get("_num_heads"), d_k: model.get("_d_k") });
   const boards = ["right", "bare"].map((kind) => {
-    const title = make("strong", {}, kind === "right" ? "view, then transpose" : "the bare view");
-    return { title, shape: make("p"), area: make("div", { class: "board", role: "img" }) };
+    const title = make("strong", {}, kind === "right" ? "right: view, then transpose" : "wrong: the bare view");
+    return { title, shape: make("p"), area: make("div", { class: "board", role: "img" }), spots: [] };
   });
+  const note = make("p", { class: "note", role: "status" });
+  const product = make("p");
   const names = { n: "n, tokens", num_heads: "num_heads", d_k: "d_k" };
   const inputs = Object.fromEntries(Object.keys(MOST).map((name) => [name, make("input", {
-    type: "number", min: 1, max: MOST[name], "aria-label": names[name],
-    onchange: (event) => {
-      const value = Math.min(MOST[name], Math.max(1, Math.round(Number(event.target.value)) || 1));
-      send({ [`_${name}`]: value });
+    type: "number", min: 1, max: MOST[name],
+    oninput: () => say(note, ""),
+    onchange: ({ target }) => {
+      send({ [`_${name}`]: within(target, size()[name], note, names[name]) });
       draw();
+      tell();
     },
   })]));
   const steps = choice("step", STEPS, go);
-  const by = (amount, text) => make("button", { type: "button", onclick: () => {
-    const i = STEPS.findIndex(([step]) => step === model.get("_step")) + amount;
-    go(STEPS[Math.min(STEPS.length - 1, Math.max(0, i))][0]);
-  } }, text);
+  const pace = paces((way) => go(STEPS[STEPS.findIndex(([step]) => step === model.get("_step")) + way][0]));
+  const hatched = make("span");
+  const legend = make("p", { class: "key-to" }, make("span", { class: "spot off", "aria-hidden": "true" }), " ", hatched);
+  const both = make("div", { class: "boards" }, ...boards.map(({ title, shape, area }) => make("div", { class: "panel" }, title, shape, make("div", { class: "scroll" }, area))));
+  const state = () => ({ step: model.get("_step"), ...size() });
+  const cut = ({ step }) => ["view", "transpose"].includes(step); // the steps that show the bare view
+  const split = ({ step }) => step === "transpose"; // where it can be compared
+  const tries = goals([
+    ["Go to the step at which each head has its columns of every token.", split],
+    ["At step 3, find sizes for which nothing is hatched.", (now) => split(now) && !misplaced(now).some(Boolean)],
+    ["At step 3, with two heads or more, let head 0 of the bare view hold numbers of exactly three tokens.", (now) => split(now) && now.num_heads > 1 && Math.ceil(now.n / now.num_heads) === 3],
+  ], state());
+  const again = reset(model, ["_step", "_n", "_num_heads", "_d_k"], send, () => {
+    tries.clear();
+    say(note, "");
+    draw();
+    tell();
+  });
   root.append(
-    make("style", {}, `.mha .board { position: relative; margin: 4px 0 8px; }
-      .mha .spot { position: absolute; width: ${CELL}px; height: ${CELL}px; border: 1px solid #000; color: #000;
-        text-align: center; line-height: ${CELL - 2}px; font-size: 12px; font-variant-numeric: tabular-nums; }
-      .mha .side { flex: 1 1 320px; max-width: 420px; } .mha .side p { min-height: 3em; }`),
-    make("p", {}, "A colour is a token, a number is a place in memory. Step through, and compare the two sides."),
-    make("p", {}, ...Object.entries(inputs).flatMap(([name, input]) => [`${names[name]} `, input, "  "])),
-    steps.group, by(-1, "Back"), by(1, "Next"),
-    make("div", { class: "parts" }, ...boards.map(({ title, shape, area }) => make("div", { class: "side" }, title, shape, area))));
+    make("style", {}, LOOK),
+    make("p", {}, "Each entry of x is its own index in memory. Its colour and t0, t1, … name its token."),
+    make("p", { class: "sizes" }, ...Object.entries(inputs).map(([name, input]) => make("label", {}, `${names[name]} (1 to ${MOST[name]})`, input))), product, note,
+    steps.group, make("div", { class: "bar-of" }, pace.back, pace.next, again, pace.why), both, legend,
+    make("p", {}, "Here x has no batch axis. With one in front, .transpose(0, 1) becomes .transpose(1, 2)."), tries.node);
 
   function go(step) {
     send({ _step: step });
     draw();
-    speak(explain(step, size()));
+    tell();
   }
 
-  function lay({ area, shape }, step, sizes) {
+  /** Both boards, and what is wrong with the second one. */
+  function tell() {
+    const now = state();
+    const wrong = misplaced(now).filter(Boolean).length;
+    speak(explain(now.step, now) + (split(now) ? `. The bare view has ${wrong} numbers in a wrong place.` : ""));
+  }
+
+  function lay(board, step, sizes) {
+    const { area, shape } = board;
     const { n, num_heads, d_k } = sizes;
     const places = place(step, sizes);
-    const count = n * num_heads * d_k;
-    if (area.childElementCount !== count) {
-      area.replaceChildren(...places.map((_, i) => make("div", { class: "spot moves" }, String(i))));
+    const off = step === "bare" ? misplaced(sizes) : [];
+    const [block, line] = NAMES[step];
+    if (board.spots.length !== places.length) {
+      board.spots = places.map((_, i) => make("div", { class: "spot moves" }, make("span")));
+      area.replaceChildren(...board.spots);
     }
-    const rows = Math.max(...places.map(([, row]) => row)) + 1;
-    places.forEach(([block, row, column], i) => {
-      const spot = area.children[i];
-      const colour = COLOURS[Math.floor(i / (num_heads * d_k)) % COLOURS.length];
-      const to = `translate(${column * CELL}px, ${(block * rows + row) * CELL + block * GAP}px)`;
-      set(spot, { style: `background: ${colour}; transform: ${to}` });
+    area.querySelectorAll(".word").forEach((word) => word.remove());
+    const [blocks, rows, columns] = [0, 1, 2].map((axis) => Math.max(...places.map((at) => at[axis])) + 1);
+    const top = (b, row) => `calc(${b * rows + row} * var(--tall) + ${(b + (block ? 1 : 0)) * GAP}px)`;
+    const word = (text, style) => area.append(make("div", { class: "word", style }, text));
+    for (let b = 0; b < blocks; b += 1) {
+      if (block) word(`${block} ${b}`, `left: var(--label); top: calc(${top(b, 0)} - 18px); font-weight: 600`);
+      for (let row = 0; row < rows; row += 1) word(`${line} ${row}`, `right: calc(100% - var(--label) + 6px); top: calc(${top(b, row)} + var(--tall) / 2 - 0.7em)`);
+    }
+    places.forEach(([b, row, column], i) => {
+      const token = Math.floor(i / (num_heads * d_k));
+      const spot = board.spots[i];
+      set(spot, {
+        class: off[i] ? "spot moves off" : "spot moves",
+        style: `--token: ${COLOURS.tokens[token]}; background-color: ${COLOURS.tokens[token]}; transform: translate(calc(${column} * var(--cell)), ${top(b, row)})`,
+      });
+      say(spot.firstChild, `${i}\nt${token}`);
     });
-    const high = Math.max(...places.map(([block, row]) => (block * rows + row + 1) * CELL + block * GAP));
-    area.style.height = `${high}px`;
-    area.style.width = `${(Math.max(...places.map(([, , column]) => column)) + 1) * CELL}px`;
+    area.style.setProperty("--columns", columns);
+    area.style.height = top(blocks - 1, rows);
+    area.style.width = `calc(${columns} * var(--cell) + var(--label) + 1px)`;
     say(shape, explain(step, sizes));
-    set(area, { "aria-label": `${explain(step, sizes)}. ${table(places, sizes)}` });
+    set(area, { "aria-label": `${explain(step, sizes)}. ${table(places, sizes, NAMES[step])}` });
   }
 
-  function table(places, { num_heads, d_k }) {
+  function table(places, { num_heads, d_k }, [block, line]) {
     const blocks = {};
-    places.forEach(([block, row], i) => {
-      const key = `block ${block} row ${row}`;
-      (blocks[key] = blocks[key] ?? new Set()).add(Math.floor(i / (num_heads * d_k)));
+    places.forEach(([b, row], i) => {
+      const key = `${block ? `${block} ${b}, ` : ""}${line} ${row}`;
+      (blocks[key] = blocks[key] ?? []).push(i);
     });
-    return Object.entries(blocks).map(([key, tokens]) => `${key}: token ${[...tokens].join(" and ")}`).join("; ");
+    const tokens = (all) => [...new Set(all.map((i) => Math.floor(i / (num_heads * d_k))))].join(" and ");
+    return Object.entries(blocks).map(([key, all]) => `${key}: ${all.join(" ")}, of token ${tokens(all)}`).join("; ");
   }
 
   function draw() {
-    const step = model.get("_step");
+    const now = state();
     const sizes = size();
-    steps.pick(step);
+    steps.pick(now.step);
+    pace.at(now.step === STEPS[0][0], now.step === STEPS.at(-1)[0]);
     for (const [name, input] of Object.entries(inputs)) input.value = sizes[name];
-    lay(boards[0], step, sizes);
-    lay(boards[1], { memory: "memory", merge: "undone" }[step] ?? "bare", sizes);
+    set(both, { class: cut(now) ? "boards cut" : "boards" });
+    legend.style.visibility = split(now) ? "visible" : "hidden";
+    lay(boards[0], now.step, sizes);
+    lay(boards[1], { memory: "memory", view: "early", transpose: "bare", merge: "undone" }[now.step], sizes);
+    const wrong = misplaced(sizes);
+    say(boards[1].title, wrong.some(Boolean) ? "wrong: the bare view" : "here the same: the bare view");
+    say(product, `d_model = num_heads × d_k = ${sizes.num_heads} × ${sizes.d_k} = ${sizes.num_heads * sizes.d_k}`);
+    say(hatched, `hatched: not where the right way has it (${wrong.filter(Boolean).length} of ${wrong.length} numbers)`);
+    tries.look(now);
   }
 
   draw();

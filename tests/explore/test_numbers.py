@@ -9,20 +9,19 @@ import pytest
 import torch
 
 import mha_lab
-from mha_lab import explore
+from bench import examples
+from bench.browser import needs_chromium, show
+from mha_lab import explore, plot, toy
 from mha_lab.heads import split_heads
-from tools import examples
-from tools.browser import needs_chromium, open_chromium, show
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}
 
 
 @pytest.fixture(scope="module")
-def pages():
+def pages(browser):
     """A page for each explorable, whose functions the tests call."""
-    with open_chromium() as browser:
-        yield {name: show(browser, make()) for name, make in examples.ALL.items()}
+    return {name: show(browser, make()) for name, make in examples.ALL.items()}
 
 
 real = partial(torch.tensor, dtype=torch.float64)  # what came from the browser, unrounded
@@ -45,46 +44,79 @@ def test_a_query(pages, seed):
     torch.testing.assert_close({name: real(found[name]) for name in expected}, expected, **CLOSE)
 
 
-AIM = "([keys, chosen, scale]) => module.aim(keys, chosen, scale, 1e9)"
+AIM = "([keys, chosen, scale, reach, labels]) => module.aim({ keys, chosen, scale, reach, labels })"
+
+
+def aim(pages, keys, chosen, scale=1.0, reach=1e6):
+    """The query that the picture goes to, or what it says instead."""
+    labels = [f"key {i}" for i in range(len(keys))]
+    found = pages["query"].evaluate(AIM, [keys, chosen, scale, reach, labels])
+    return real(found["query"]) if "query" in found else found["why"]
 
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("scale", [1.0, 2**-0.5, -0.5])
-def test_the_presets_do_what_they_say(pages, seed, scale):
-    """For any keys: over 0.99 on one key, or on two in equal parts, where some query does that; else none."""
+def test_a_query_is_sent_to_one_key_or_between_two(pages, seed, scale):
+    """For any keys: over 0.99 on one key, or on two in equal parts, or the reason why not."""
     keys = numbers(seed, 2 + seed % 6, 2)
     turn = torch.linspace(0, 2 * math.pi, 50_001, dtype=torch.float64)
     first = (torch.stack([turn.cos(), turn.sin()], 1) @ keys.T * scale).argmax(1)  # of each direction
     changes = first[:-1] != first[1:]
     pairs = {tuple(sorted(pair)) for pair in torch.stack([first[:-1], first[1:]], 1)[changes].tolist()}
     for chosen in [*([i] for i in range(len(keys))), *map(list, combinations(range(len(keys)), 2))]:
-        found = pages["query"].evaluate(AIM, [keys.tolist(), chosen, scale])
+        found = aim(pages, keys.tolist(), chosen, scale)
         possible = chosen[0] in first.tolist() if len(chosen) == 1 else tuple(chosen) in pairs
-        assert (found is not None) == possible, chosen
-        if found is not None:
-            weights = torch.softmax(keys @ real(found) * scale, 0)
+        assert isinstance(found, torch.Tensor) == possible, (chosen, found)
+        if possible:
+            weights = torch.softmax(keys @ found * scale, 0)
             assert weights[chosen].sum() > 0.99
             torch.testing.assert_close(weights[chosen], weights[chosen].flip(0), **CLOSE)
+        else:
+            assert f"key {chosen[0]}" in found
 
 
+@pytest.mark.parametrize("scale", [1.0, 2**-0.5, 0.5])
+@pytest.mark.parametrize("pair", [[0, 1], [0, 2], [1, 2]])
+def test_two_keys_of_chapter_01_share_equally_at_every_scale(pages, pair, scale):
+    keys, reach = toy.plane_keys(torch.float64), 1.25 * 18**0.5
+    found = aim(pages, keys.tolist(), pair, scale, reach)
+    assert found.abs().max() == pytest.approx(reach)  # as far as the plane goes
+    weights = torch.softmax(scale * keys @ found, 0)[pair]
+    torch.testing.assert_close(weights, real([0.5, 0.5]), atol=5e-4, rtol=0)
+    if pair == [1, 2]:
+        torch.testing.assert_close(found, real([-5.30, 2.27]), atol=0.005, rtol=0)
+
+
+SAME = "key 0 and key 1 are the same vector, so they always get the same weight."
+AMONG = "For every query, some other key has at least the score of key 3."
+BETWEEN = "Where key 0 and key {} have equal scores, key {} has at least as much."
 CASES = [
-    ([[2, 0], [-2, 0], [0, -1]], [0, 1], True),  # opposite keys
-    ([[1, 1], [1, 1], [0, 2]], [0, 1], True),  # equal keys
-    ([[1, 1], [1, 1], [0, 2]], [0], False),
-    ([[1, 1], [1, 1], [0, 2]], [0, 2], False),
-    ([[3, 0], [0, 3], [1, 1]], [0, 1], True),
-    ([[3, 0], [0, 3], [-3, -3], [0, 0.5]], [3], False),  # among the others
-    ([[4, 0], [0, 4], [2, 2]], [0, 1], False),  # a third one on the line between them
+    ([[2, 0], [-2, 0], [0, -1]], [0, 1], None),  # opposite keys
+    ([[1, 1], [1, 1], [0, 2]], [0, 1], None),  # equal keys
+    ([[1, 1], [1, 1], [0, 2]], [0], SAME),
+    ([[1, 1], [1, 1], [0, 2]], [0, 2], BETWEEN.format(2, 1)),
+    ([[3, 0], [0, 3], [1, 1]], [0, 1], None),
+    ([[3, 0], [0, 3], [-3, -3], [0, 0.5]], [3], AMONG),
+    ([[4, 0], [0, 4], [2, 2]], [0, 1], BETWEEN.format(1, 2)),  # in line
 ]
 
 
-@pytest.mark.parametrize(("keys", "chosen", "possible"), CASES)
-def test_the_presets_where_keys_are_equal_opposite_or_in_line(pages, keys, chosen, possible):
-    found = pages["query"].evaluate(AIM, [keys, chosen, 1.0])
-    assert (found is not None) == possible
-    if possible:
-        weights = torch.softmax(real(keys) @ real(found), 0)
+@pytest.mark.parametrize(("keys", "chosen", "why"), CASES)
+def test_where_keys_are_equal_opposite_or_in_line(pages, keys, chosen, why):
+    found = aim(pages, keys, chosen)
+    if why:
+        assert found == why
+    else:
+        weights = torch.softmax(real(keys) @ found, 0)
         torch.testing.assert_close(weights, real([0.5, 0.5, 0]), atol=0.005, rtol=0)
+
+
+TICKS = {5.303: [-4, -2, 2, 4], 5: [-4, -2, 2, 4], 4: [-3, -2, -1, 1, 2, 3], 0.11: [-0.1, -0.05, 0.05, 0.1]}
+
+
+@pytest.mark.parametrize(("reach", "ticks"), TICKS.items())
+def test_the_axes_have_round_numbers(pages, reach, ticks):
+    assert pages["query"].evaluate("(reach) => module.ticks(reach)", reach) == ticks
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -107,9 +139,9 @@ def test_the_masks_behind_the_buttons(pages, n_q, n_k):
         return torch.tensor(pages["mask"].evaluate(call, [name, n_q, n_k]))
 
     causal, padding = mha_lab.causal_mask(n_q, n_k), mha_lab.padding_mask([3], n_k)[0, 0].expand(n_q, n_k)
-    far = (torch.arange(n_k) - torch.arange(n_q)[:, None] - (n_k - n_q)).abs()
     assert preset("all").all()
-    masks = {"causal": causal, "padding": padding, "both": causal & padding, "window": far < 2}
+    window = mha_lab.masks.sliding_window_mask(n_q, n_k, window=2)
+    masks = {"causal": causal, "padding": padding, "both": causal & padding, "window": window}
     for name, mask in masks.items():
         assert torch.equal(preset(name), mask), name
 
@@ -133,6 +165,12 @@ def test_heads(pages, seed):
     problem = {"weights": weights.flatten().tolist(), "shape": list(shape)} | chosen
     found = pages["heads"].evaluate("(problem) => module.compute(problem)", problem)
     torch.testing.assert_close(real(found), picture.weights.double(), **CLOSE)
+    values = numbers(seed + 100, 5, 1 + seed % 3)
+    picture = explore.heads(weights.double(), list("abc"), list("vwxyz"), values=values, row=chosen["row"])
+    given = [picture.weights.tolist(), values.tolist()]
+    call = "([rows, values]) => rows.map((row) => module.output(row, values))"
+    fetched = pages["heads"].evaluate(call, given)
+    torch.testing.assert_close(real(fetched), picture.output, **CLOSE)
 
 
 @pytest.mark.parametrize(("n", "num_heads", "d_k"), [(3, 2, 3), (2, 3, 1), (5, 1, 4), (6, 4, 2)])
@@ -147,3 +185,6 @@ def test_places_of_a_split(pages, n, num_heads, d_k):
         said = pages["split"].evaluate("(asked) => module.explain(...asked)", [step, sizes])
         shape = x.shape if step in ("memory", "merge") else result.shape
         assert json.dumps(list(shape))[1:-1] in said
+    off = pages["split"].evaluate("(sizes) => module.misplaced(sizes)", sizes)
+    wrong = plot.memory_map_data(n, num_heads, d_k)
+    assert [wrong.wrong[wrong.misplaced].tolist().count(i) == 1 for i in range(x.numel())] == off

@@ -1,42 +1,17 @@
 """Each explorable on a plain page, without any kernel: pointer, keyboard, speed, markup, accessibility."""
 
 import json
+from itertools import pairwise, product
 
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
 
+from bench import examples
+from bench.browser import DESK, PHONE, THEMES, finger, needs_chromium
 from mha_lab import explore, toy
-from tools import examples
-from tools.browser import THEMES, needs_chromium, open_chromium, show
 
 pytestmark = [pytest.mark.browser, needs_chromium]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with open_chromium() as chromium:
-        yield chromium
-
-
-@pytest.fixture
-def shown(browser):
-    """Shows explorables on pages; whatever the console says is an error."""
-    pages = []
-    yield lambda *given, **named: pages.append(show(browser, *given, **named)) or pages[-1]
-    for page in pages:
-        assert page.errors == []
-        page.close()
-
-
-@pytest.fixture
-def page(shown, request):
-    """A page with the explorable that a test's mark names, where no kernel answers."""
-    return shown(examples.ALL[request.param](), dead=True)
-
-
-def on(*names):
-    return pytest.mark.parametrize("page", names, indirect=True)
 
 
 def value(page, name):
@@ -84,8 +59,8 @@ def test_nothing_jumps_while_one_drags(shown, width):
     assert len(places) == 1
 
 
-@on("query")
-def test_the_query_follows_the_keyboard(page):
+def test_the_query_follows_the_keyboard(shown):
+    page = shown(examples.query(), dead=True)
     tip, field = page.get_by_role("slider"), page.get_by_label("query, y")
     (x, y), reach = value(page, "_query"), value(page, "_reach")
     tip.focus()
@@ -102,28 +77,95 @@ def test_the_query_follows_the_keyboard(page):
     assert float(field.input_value()) == pytest.approx(-reach, abs=0.005)
     page.get_by_label("no scale").check()
     assert value(page, "_scale") == 1
-    page.get_by_role("button", name="Focus on one key").press("Enter")
-    assert max(map(float, table(page))) > 0.9
+    page.get_by_role("button", name="focus on key 2").press("Enter")
+    assert float(table(page)[2]) > 0.9
     page.evaluate("model.set('_query', [0, 0])")  # from Python
     assert table(page)[0] == "0.200"
 
 
-def test_a_preset_that_no_query_meets_is_not_offered(shown):
-    """Keys 0 and 1 are equal, so no query prefers one of them, or one of them and another."""
+def test_a_click_on_a_key_focuses_and_a_second_one_averages(shown):
+    """With a mouse, with the shift key, and with the two lists; three times, as nothing is counted."""
+    page = shown(explore.query(toy.plane_keys(), toy.plane_values()))
+    keys, lists = page.locator(".plane button"), page.get_by_role("combobox")
+    for _ in range(3):
+        keys.nth(2).click()
+        assert float(table(page)[2]) > 0.99
+        keys.nth(1).click(modifiers=["Shift"])
+        assert table(page) == ["0.000", "0.500", "0.500"]
+        assert [round(x, 2) for x in value(page, "_query")] == [-5.3, 2.27]
+        assert [each.input_value() for each in lists.all()] == ["2", "1"]
+        lists.nth(0).select_option("key 0")
+        assert float(table(page)[0]) > 0.99
+        lists.nth(1).select_option("key 1")
+        assert table(page) == ["0.500", "0.500", "0.000"]
+        page.get_by_role("slider").press("ArrowLeft")  # moved otherwise: no key is chosen any more
+        assert [each.input_value() for each in lists.all()] == ["", ""]
+
+
+def test_the_picture_says_why_no_query_does_that(shown):
+    """Keys 0 and 1 are equal, so no query prefers one of them; and a short plane ends too early."""
     keys = torch.tensor([[2.0, 1.0], [2.0, 1.0], [-1.0, 3.0], [0.5, 1.0]])
     page = shown(explore.query(keys, keys))
-    for name, found in {"Focus on one key": {(2,), (3,)}, "Average two keys": {(0, 1), (2, 3)}}.items():
-        button, seen = page.get_by_role("button", name=name), set()
-        for _ in range(4):
-            button.click()
-            seen.add(tuple(i for i, weight in enumerate(table(page)) if float(weight) > 0.45))
-        assert seen == found
+    before = value(page, "_query")
+    page.get_by_label("focus on", exact=True).select_option("key 1")
+    said = "key 1 and key 0 are the same vector, so they always get the same weight."
+    assert page.locator(".why").inner_text() == page.get_by_role("status").inner_text() == said
+    assert value(page, "_query") == before
     page.evaluate("model.set('_scale', 0)")  # from Python
-    assert page.locator("button:disabled").all_inner_texts() == ["Focus on one key", "Average two keys"]
+    page.get_by_label("focus on", exact=True).select_option("key 2")
+    assert page.locator(".why").inner_text() == "With the scale 0, all scores are 0."
+    near = torch.tensor([[1.0, 0.0], [0.8, 0.1], [0.9, -0.2]])
+    page = shown(explore.query(near, near))
+    page.locator(".plane button").first.click()
+    assert page.locator(".why").inner_text().startswith("A longer query would do better, but the plane ends")
 
 
-@on("heads")
-def test_a_token_lights_its_row_in_all_heads(page):
+TOUCHING = """() => {
+  const boxes = [...document.querySelectorAll(".plane text")]
+    .map((one) => [one.textContent, one.getBoundingClientRect()]);
+  return boxes.flatMap(([a, p], i) => boxes.slice(i + 1).filter(([, q]) =>
+    p.left < q.right - 0.5 && q.left < p.right - 0.5 && p.top < q.bottom - 2 && q.top < p.bottom - 2)
+    .map(([b]) => [a, b]));
+}"""
+
+
+@pytest.mark.parametrize("device", [DESK, PHONE])
+def test_no_label_of_the_plane_covers_another_one(shown, device):
+    """Wherever the query is, with the keys of the chapters."""
+    page = shown(explore.query(toy.plane_keys(), toy.plane_values()), device=device)
+    reach = value(page, "_reach")
+    for x, y in product(range(-10, 11, 2), repeat=2):
+        page.evaluate("(query) => model.set('_query', query)", [x * reach / 10, y * reach / 10])
+        assert page.evaluate(TOUCHING) == []
+
+
+def test_a_zero_has_no_sign(shown):
+    page = shown(examples.query())
+    page.evaluate("model.set('_query', [-0.001, -0.25])")
+    assert [page.get_by_label(f"query, {axis}").input_value() for axis in "xy"] == ["0.00", "-0.25"]
+
+
+SIDES = [(1000, True), (673, True), (671, False), (375, False)]  # margins take 32 px of the page
+
+
+@pytest.mark.parametrize(("width", "beside"), SIDES)
+def test_plane_and_numbers_are_side_by_side_from_640_px_of_its_own_width(shown, width, beside):
+    """Else a strip with the weights is below the plane, and stays when the page is scrolled."""
+    page = shown(examples.query())
+    page.set_viewport_size({"width": width, "height": 667})
+    plane, numbers = (page.locator(each).bounding_box() for each in (".plane", ".side"))
+    assert (numbers["x"] >= plane["x"] + plane["width"]) == beside
+    strip = page.locator(".strip")
+    assert strip.is_visible() != beside
+    if not beside:
+        page.locator("table").scroll_into_view_if_needed()
+        page.evaluate("scrollTo(0, 500)")
+        assert strip.bounding_box()["y"] == 0
+        assert "key 1\n0.56" in strip.inner_text()
+
+
+def test_a_token_lights_its_row_in_all_heads(shown):
+    page = shown(examples.heads(), dead=True)
     page.get_by_role("option").nth(2).hover()
     assert value(page, "_row") == 2
     tops = page.locator(".chosen-row").evaluate_all("(marks) => marks.map((mark) => mark.style.top)")
@@ -137,63 +179,380 @@ def test_a_token_lights_its_row_in_all_heads(page):
     assert value(page, "_row") == 1
     page.get_by_role("button", name="head 0").press("Space")
     page.get_by_role("button", name="head 1").click()
-    assert value(page, "_picked") == [1]  # one always stays
+    assert value(page, "_picked") == [1]
+    assert page.get_by_role("status").inner_text() == "One head always stays picked."
     page.get_by_role("button", name="head 0").click()
     page.get_by_role("button", name="Average").click()
     assert page.locator(".strips tbody th").all_inner_texts() == ["average"]
-    shown = [float(text) for text in page.locator(".strips td").all_inner_texts()]
+    drawn = [float(text) for text in page.locator(".strips td").all_inner_texts()]
     picture = examples.heads()
     picture.row, picture.averaged = 1, True
-    assert shown == pytest.approx(picture.weights[0].tolist(), abs=0.006)
+    assert drawn == pytest.approx(picture.weights[0].tolist(), abs=0.006)
 
 
-@on("mask")
-def test_a_mask_is_painted_and_typed(page):
+def test_a_head_is_enlarged_with_numbers_and_shows_what_it_fetches(shown):
+    weights, sizes = examples.heads()._all, toy.embeddings()[:, 3:]
+    page = shown(explore.heads(weights, toy.tokens(), values=sizes, row=2))
+
+    def large():
+        return [float(text) for text in page.locator(".large tbody td").all_inner_texts()]
+
+    assert page.locator(".names .now").all_inner_texts() == ["saw", "saw"]
+    assert page.locator(".names, .below").all_inner_texts() == ["a\ndog\nsaw\na\ncat"] * 4  # on every map
+    fetched = page.locator(".strips tbody td:nth-child(2)")
+    assert fetched.all_inner_texts() == ["0.84", "\u22120.84"]
+    assert large() == pytest.approx(weights[0].flatten().tolist(), abs=0.006)
+    page.locator(".map").nth(1).click()
+    assert large() == pytest.approx(weights[1].flatten().tolist(), abs=0.006)
+    page.get_by_label("Enlarged").select_option("head 0")
+    page.locator(".large tbody tr").nth(3).hover()
+    assert value(page, "_row") == 3
+    page.get_by_role("option", name="saw").click()
+    page.get_by_role("button", name="Average").click()
+    assert large() == pytest.approx(weights.mean(0).flatten().tolist(), abs=0.006)
+    assert fetched.all_inner_texts() == ["0.00"]
+    assert "so it fetches 0.00" in page.get_by_role("status").inner_text()
+
+
+def test_the_names_of_keys_stay_apart_on_a_phone(shown):
+    names = shown(examples.heads(), device=PHONE).locator(".below").first.locator("span")
+    ends = names.evaluate_all("""(all) => all.map((one) => {
+      const range = document.createRange();
+      range.selectNodeContents(one);
+      const { left, right } = range.getBoundingClientRect();
+      return [left, right];
+    })""")
+    assert min(after[0] - before[1] for before, after in pairwise(ends)) > 3
+
+
+def test_a_mask_is_painted_and_typed(shown):
+    page = shown(examples.mask(), dead=True)
+
     def cell(i, j):
         return page.locator(".cell").nth(5 * i + j)
 
-    box = [cell(1, j).bounding_box() for j in range(5)]
+    def columns():
+        """Where every cell of both grids stands."""
+        left = "(all) => all.map((one) => one.getBoundingClientRect().x)"
+        return page.locator("tbody td").evaluate_all(left)
+
+    before, box = columns(), [cell(1, j).bounding_box() for j in range(5)]
     page.mouse.move(box[0]["x"] + 9, box[0]["y"] + 9)
     page.mouse.down()
     page.mouse.move(box[1]["x"] + 9, box[1]["y"] + 9, steps=5)
     page.mouse.up()
     assert value(page, "_mask")[1] == [False] * 5
+    assert columns() == before  # nothing moves under the pointer
     assert "sees nothing" in page.locator("tbody tr").nth(6).inner_text()
+    all_keys = "a (index 0), dog, saw, a (index 3), cat"
+    assert f"dog sees nothing. Hidden: {all_keys}." in page.get_by_role("status").first.inner_text()
     page.mouse.move(box[4]["x"] + 9, box[4]["y"] + 9)  # let go: nothing is painted
     assert value(page, "_mask")[1] == [False] * 5
     cell(1, 1).focus()
     for key in ("ArrowRight", "ArrowDown", "Space"):
         page.keyboard.press(key)
     assert value(page, "_mask")[2] == [True, True, False, False, False]
-    assert cell(2, 2).get_attribute("aria-pressed") == "false"
-    assert cell(2, 2).get_attribute("aria-label") == "saw may attend to saw"
-    page.get_by_label("real tokens").fill("2")
+    assert [cell(2, j).get_attribute("aria-pressed") for j in (1, 2)] == ["false", "true"]
+    assert [cell(2, j).inner_text() for j in (1, 2)] == ["", "hidden"]
+    assert cell(2, 2).get_attribute("aria-label") == "hide saw from saw"
+    fields = real, width = [page.get_by_label(name) for name in ("real tokens", "window width")]
+    page.get_by_role("button", name="Causal and padding").click()
+    real.fill("2")
+    real.press("Enter")  # no button is pressed: the field is enough
+    assert value(page, "_mask")[0] == [True, False, False, False, False]
     page.get_by_role("button", name="Padding", exact=True).click()
     assert value(page, "_mask") == [[True, True, False, False, False]] * 5
+    page.get_by_role("button", name="Causal", exact=True).click()
+    for typed, kept in {"-3": "1", "2.5": "3", "9": "5", "": "2"}.items():
+        width.fill(typed)
+        width.press("Tab")
+        assert (width.input_value(), sum(value(page, "_mask")[4])) == (kept, int(kept))
+    page.get_by_role("button", name="Reset").click()
+    assert [field.input_value() for field in fields] == ["3", "2"]
     page.get_by_label("additive").check()
-    assert '-float("inf")' in page.locator("pre").inner_text()
+    assert eval(
+        page.locator("pre").inner_text().split("mask = ")[1], {"torch": torch, "inf": torch.inf}
+    ).shape == (5, 5)
     page.get_by_role("button", name="Copy").click()
     assert page.locator("button", has_text="cop").inner_text() in ("Copied", "Selected: now copy")
 
 
-@on("split")
-def test_a_split_is_stepped_and_resized(page):
-    spot = page.locator(".board").first.locator(".spot").nth(3)  # x[0, 3]: head 1, row 0
+def test_the_preset_that_the_mask_is_stays_marked_and_a_number_keeps_it_causal(shown):
+    page = shown(examples.mask())
+    presets = ("All visible", "Causal", "Padding", "Causal and padding", "Window", "Window and padding")
+
+    def marked():
+        buttons = [page.get_by_role("button", name=name, exact=True) for name in presets]
+        pairs = zip(presets, buttons, strict=True)
+        return [name for name, one in pairs if one.get_attribute("aria-pressed") == "true"]
+
+    real, width = (page.get_by_label(name) for name in ("real tokens", "window width"))
+    assert marked() == ["Causal"]
+    for field, typed, name in ((real, "2", "Causal and padding"), (width, "3", "Window and padding")):
+        field.fill(typed)
+        field.press("Tab")
+        assert marked() == [name]
+    assert value(page, "_mask")[3] == [False, True, False, False, False]  # j from 1 to 3, and real
+    real.fill("99")
+    real.press("Tab")
+    assert "from 0 to 5" in page.locator(".said").inner_text()
+    real.fill("4")
+    assert page.locator(".said").inner_text() == ""
+    page.locator(".cell").first.focus()
+    for key, place in (("End", 4), ("Control+End", 24), ("Home", 20), ("Control+Home", 0)):
+        page.keyboard.press(key)
+        cells = "(all) => all.indexOf(document.activeElement)"
+        assert page.locator("button.cell").evaluate_all(cells) == place
+    page.keyboard.press("Space")
+    assert marked() == []  # painted by hand
+    said = {
+        "boolean": "both give the output 0",
+        "blocked": "it gives NaN",
+        "additive": "torch.softmax gives NaN",
+    }
+    page.evaluate("model.set('_mask', Array(5).fill(Array(5).fill(false)))")
+    for convention, words in said.items():
+        page.locator(f"input[value={convention}]").check()
+        assert words in page.locator("p", has_text="For a query that sees nothing").inner_text()
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 4), (1, 2, 3)])
+def test_where_both_splits_agree_neither_is_called_wrong(shown, sizes):
+    page = shown(explore.split(*sizes))
+    page.get_by_label("3 transpose").check()
+    bare = page.locator(".panel").nth(1)
+    assert bare.inner_text().startswith("here the same: the bare view")
+    assert "here the same as the right way" in bare.inner_text()
+    assert bare.locator(".off").count() == 0
+
+
+def test_a_split_is_stepped_and_resized(shown):
+    page = shown(examples.split(), dead=True)
+    page.emulate_media(reduced_motion="reduce")
+    right, bare = page.locator(".board").all()
+
+    def place(i):
+        """Of a number in the right board, in cells from the first one."""
+        first, spot = (right.locator(".spot").nth(each).bounding_box() for each in (0, i))
+        return [round((spot[axis] - first[axis]) / first["width"], 1) for axis in "xy"]
+
     page.get_by_role("button", name="Next").click()
+    assert place(3) == [0, 1]  # x[0, 3] of head 1: view puts it below
     page.get_by_role("button", name="Next").press("Enter")
     assert value(page, "_step") == "transpose"
-    assert spot.evaluate("(spot) => spot.style.transform") == "translate(0px, 102px)"
+    assert place(3)[1] > 3  # in the second block, below three rows
+    names = right.locator(".word").all_inner_texts()
+    assert names == ["head 0", "token 0", "token 1", "token 2", "head 1", "token 0", "token 1", "token 2"]
+    assert bare.locator(".word").nth(1).inner_text() == "row 0"
+    assert bare.locator(".spot").nth(3).inner_text() == "3\nt0"
+    assert (right.locator(".off").count(), bare.locator(".off").count()) == (0, 12)
     page.get_by_label("4 merge back").check()
-    assert spot.evaluate("(spot) => spot.style.transform") == "translate(90px, 0px)"
+    assert place(3) == [3, 0]
     for typed, n in {"5": 5, "99": 6}.items():
         page.get_by_label("n, tokens").fill(typed)
         page.get_by_label("n, tokens").press("Enter")
         assert value(page, "_n") == n
-        assert page.locator(".board").first.locator(".spot").count() == 6 * n
-    assert "block 0 row 5: token 5" in page.locator(".board").first.get_attribute("aria-label")
+        assert right.locator(".spot").count() == 6 * n
+    assert "token 5: 30 31 32 33 34 35, of token 5" in right.get_attribute("aria-label")
+    page.get_by_label("3 transpose").check()
+    page.set_viewport_size({"width": 375, "height": 667})
+    boxes = [each.bounding_box() for each in (right, bare)]
+    assert boxes[0]["y"] == boxes[1]["y"]  # row beside row, on a phone as well
+    assert boxes[1]["x"] + boxes[1]["width"] <= 375
 
 
-@pytest.mark.parametrize("name", ["query", "heads", "mask"])
+@pytest.mark.parametrize("name", ["split", "mask"])
+def test_a_number_out_of_range_is_refused_in_words_and_the_change_is_spoken(shown, name):
+    page = shown(examples.ALL[name](), dead=True)
+    field, label, least, most = {
+        "split": (page.get_by_label("n, tokens (1 to 6)"), "n, tokens", 1, 6),
+        "mask": (page.get_by_label("window width, 1 to 5"), "window width", 1, 5),
+    }[name]
+    spoken = page.get_by_role("status").first
+    for typed, kept in {"99": most, "2": 2, "-1": least, "4": 4}.items():
+        before = spoken.inner_text()
+        field.fill(typed)
+        field.press("Enter")
+        assert field.input_value() == str(kept)
+        said = f"For {label}, choose a whole number from {least} to {most}. Now it is {kept}."
+        assert page.get_by_text(said).is_visible() == (typed != str(kept))
+        assert spoken.inner_text() not in ("", before)
+    field.fill("99")
+    field.press("Enter")
+    page.get_by_role("button", name="Reset").click()
+    assert page.get_by_text("choose a whole number").count() == 0
+
+
+def test_a_split_speaks_of_its_step_and_has_no_dead_button(shown):
+    page = shown(examples.split())
+    back, ahead = (page.get_by_role("button", name=name) for name in ("Back", "Next"))
+    found = []
+    for _ in range(4):
+        found.append((back.is_disabled(), ahead.is_disabled()))
+        ahead.click(force=True)
+    assert found == [(True, False), (False, False), (False, False), (False, True)]
+    assert page.get_by_text("This is the end.").is_visible()
+    back.click()
+    said = page.get_by_role("status").first.inner_text()
+    assert said.endswith("every token. The bare view has 12 numbers in a wrong place.")
+
+
+# For each explorable: what meets its goals, one after the other; Reset forgets the goals and the moves.
+GOALS = {
+    "query": ["model.set('_query', [0, 0])", "model.set('_query', [0, 4])", "model.set('_query', [-2.4, 4])"],
+    "heads": ["model.set('_row', 2)", "model.set('_averaged', true)"],
+    "mask": [
+        "model.set('_mask', model.get('_mask').map((row, i) => row.map((seen) => seen && i > 0)))",
+        "model.set('_mask', model.get('_mask').map((row) => row.map((seen, j) => seen && j > 0)))",
+    ],
+    "split": [
+        "model.set('_step', 'transpose')",
+        "model.set('_n', 2), model.set('_num_heads', 1)",
+        "model.set('_n', 6), model.set('_num_heads', 2)",
+    ],
+    "flow": [
+        "model.set('_edits', { 'product 0 2 4': 3.9 }), model.set('_at', 3)",
+        "edit({ scale: 2 })",  # each goal after the one before
+        "model.set('_at', 5), edit({ 'value 0 1 0': 0, 'value 0 4 0': 0 })",
+        "model.set('_at', 6), edit({ 'w_o 3 0': 0, 'w_o 3 3': 1 })",
+    ],
+    "online_softmax": [
+        "model.set('_hidden', Array(6).fill(false)), model.set('_rescaled', 'o'),"
+        "model.set('_scores', [3, 3, 0, 1, 2, 3]), model.set('_step', 3)",
+        "model.set('_scores', [-2, -1, -1, 0, 2, 5])",
+        "model.set('_hidden', [1, 1, 0, 0, 0, 0].map(Boolean)), model.set('_step', 1)",
+    ],
+    "positions": [
+        "model.set('_at', [13, 10])",
+        "model.set('_at', [13, 12]),document.querySelectorAll('.grip')[1].dispatchEvent(new Event('change'))",
+        "model.set('_kind', 'sinusoidal'), model.set('_at', [16, 15])",
+        "model.set('_kind', 'alibi'), model.set('_at', [16, 17])",
+        "model.set('_at', [21, 22])",
+    ],
+    "scaling": [
+        "model.set('_d_k', 512)",
+        "model.set('_scale', '1/d_k')",
+        "model.set('_shown', ['no scale', '1/sqrt(d_k)', '1/d_k'])",
+    ],
+    "training": [
+        "model.set('_seed', 1), model.set('_step', 40)",
+        "model.set('_step', 80)",
+        "model.set('_step', 100)",
+    ],
+    "model": [
+        "model.set('_acts', model.get('_acts').map((_, i) => i === 2 ? 'silent' : ''))",
+        "model.set('_acts', Array(8).fill('')), model.set('_tokens', model.get('_tokens').with(2, 39))",
+    ],
+}
+# Met, but none sees it at step 0 of flow; of the trainings, these are the wrong steps.
+EARLY = {
+    "flow": "model.set('_edits', { scale: 3, 'value 0 1 0': 0 })",
+    "training": "[10, 60, 90, 100, 0].forEach((step) => model.set('_step', step))",
+    "online_softmax": "model.set('_hidden', [true, true, ...Array(4).fill(false)])",
+}
+STATES = "() => JSON.stringify(Object.keys(model.all()).sort().map((name) => model.get(name)))"
+
+
+@pytest.mark.parametrize("name", GOALS)
+def test_goals_are_ticked_when_they_are_reached_and_reset_forgets_them(shown, name):
+    page = shown(examples.ALL[name]())
+    done, texts, start = page.locator(".goals .done"), page.locator(".goals li"), page.evaluate(STATES)
+    before = texts.all_inner_texts()
+    assert len(before) == len(GOALS[name])
+    page.evaluate("window.edit = (more) => model.set('_edits', { ...model.get('_edits'), ...more }); 0")
+    page.evaluate(EARLY.get(name, "0"))
+    assert done.count() == 0
+    for i, step in enumerate(GOALS[name]):
+        page.evaluate(step)
+        told = zip(done.all_inner_texts(), before[: i + 1], strict=True)  # perhaps with what is to be seen
+        assert all(said.startswith(f"Reached: {text}") for said, text in told)
+    assert page.evaluate(STATES) != start
+    page.get_by_role("button", name="Reset").click()
+    assert page.evaluate(STATES) == start
+    assert (done.count(), texts.all_inner_texts()) == (0, before)
+
+
+PICTURES = {"query": ".plane", "heads": ".map", "mask": ".cell.hidden", "split": ".board", "flow": ".handle"}
+PICTURES |= {"positions": ".dials svg", "model": ".enlarged .map", "scaling": ".chart", "training": "svg"}
+PICTURES["online_softmax"] = ".handle"
+
+
+def swipe(page, box, x=0.5, y=0.5):
+    """A finger goes 80 px up from a point of this box."""
+    finger(page, box["x"] + x * box["width"], box["y"] + y * box["height"], 0, -80)
+    page.wait_for_timeout(300)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_swipe_on_a_picture_scrolls_the_page(shown, name):
+    page = shown(examples.ALL[name](), device=PHONE)
+    before = page.evaluate(STATES)
+    swipe(page, page.locator(PICTURES[name]).first.bounding_box(), 0.2, 0.8)
+    assert page.evaluate("scrollY") > 40
+    assert page.evaluate(STATES) == before
+
+
+def test_only_the_handle_catches_the_finger_and_it_does_not_jump(shown):
+    page = shown(examples.query(), device=PHONE)
+    (x, y), step = value(page, "_query"), 2 * value(page, "_reach") / 272
+    handle = page.get_by_role("slider").bounding_box()
+    assert (handle["width"], handle["height"]) == (44, 44)
+    swipe(page, handle, 0.8, 0.8)  # the finger is beside the tip
+    assert page.evaluate("scrollY") == 0
+    assert value(page, "_query") == pytest.approx([x, y + 80 * step], abs=1e-3)
+    page.locator(".plane button").nth(1).tap()
+    assert float(table(page)[1]) > 0.99
+
+
+# A label presses its radio button.
+SMALL = """(all) => all.filter((one) => one.checkVisibility()).map((one) => {
+  const { width, height } = (one.closest("label:has([type=radio])") ?? one).getBoundingClientRect();
+  return [one.outerHTML.slice(0, 80), width, height];
+}).filter(([, width, height]) => Math.min(width, height) < 44)"""
+
+
+PLACES = """(all) => all.map((one) => {
+  const { left, right } = one.getBoundingClientRect();
+  return [left, right, one.closest(".sentence") !== null, one.outerHTML.slice(0, 60)];
+})"""
+
+
+@pytest.mark.parametrize("name", examples.ALL)
+def test_every_target_is_44_px_on_a_phone(shown, name):
+    page = shown(examples.ALL[name](), device=PHONE)
+    # As on the website, which also takes the margins of radio buttons away.
+    page.add_style_tag(content="body { margin: 0 16px; } input { margin: 0; }")
+    page.evaluate("model.set('_at', 6)") if name == "flow" else None  # with w_o
+    targets = page.locator(".mha :is(button, select, input, textarea, [role=slider])")
+    assert targets.count() > 1
+    assert targets.evaluate_all(SMALL) == []
+    within = page.locator(".mha").bounding_box()
+    for box in targets.filter(visible=True).evaluate_all(PLACES):
+        long = name == "model" and box[2]  # the text of a model may be longer than a phone is wide
+        assert long or within["x"] <= box[0] <= box[1] <= within["x"] + within["width"], box
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+
+
+LOOKS = """() => [...document.querySelectorAll(".mha *")].map((one) => {
+  const { width, height } = one.getBoundingClientRect(), style = getComputedStyle(one);
+  const names = ["font", "margin", "padding", "border", "color", "fill", "background-color", "display"];
+  const look = names.map((name) => style.getPropertyValue(name));
+  return [one.outerHTML.slice(0, 60), width, height, ...look].join("; ");
+})"""
+
+
+@pytest.mark.parametrize("name", examples.ALL)
+def test_another_explorable_below_changes_nothing(shown, name):
+    """It has the style that all share once more, later in the page."""
+    page = shown(examples.ALL[name](), device=PHONE)
+    page.evaluate(EARLY.get(name, "0"))
+    before = page.evaluate(LOOKS)
+    page.evaluate("document.body.append(document.querySelector('.mha style').cloneNode(true))")
+    changed = [pair for pair in zip(before, page.evaluate(LOOKS), strict=True) if pair[0] != pair[1]]
+    assert changed == []
+
+
+@pytest.mark.parametrize("name", ["query", "heads", "mask", "flow", "model"])
 def test_labels_show_as_typed(shown, name):
     page = shown(examples.ALL[name](examples.NASTY))
     page.on("dialog", lambda dialog: page.errors.append(dialog.message))
@@ -211,7 +570,9 @@ def test_axe_finds_no_violation(shown, name, theme):
 
 
 FOCUSED = """() => {
-  const e = document.activeElement, style = getComputedStyle(e);
+  const e = document.activeElement, own = getComputedStyle(e), next = e.nextElementSibling;
+  const ring = own.outlineStyle === "none" && next?.matches(".handle"); // a slider below a handle
+  const style = ring ? getComputedStyle(next, "::after") : own;
   return e === document.body ? null : [e.outerHTML.slice(0, 60), style.outlineStyle, style.outlineWidth];
 }"""
 
@@ -223,7 +584,7 @@ def test_focus_is_visible_everywhere(shown, name):
         page.keyboard.press("Tab")
         seen.add(tuple(page.evaluate(FOCUSED) or ()))
     seen.discard(())
-    assert len(seen) >= 4
+    assert len(seen) >= (2 if name.startswith("predict") else 4)
     assert {outline[1:] for outline in seen} == {("solid", "3px")}
 
 

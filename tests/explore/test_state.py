@@ -4,28 +4,31 @@ import base64
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 import mha_lab
-from mha_lab import explore
+from bench import examples
+from mha_lab import MultiHeadAttention, explore, toy
+from mha_lab.chapters.language_model import Decoder
 from mha_lab.explore._widget import module
-from tools import examples
 
 LEAVES_THE_PAGE = r"https?://(?!www\.w3\.org/2000/svg)|fetch\(|innerHTML|insertAdjacentHTML|eval\("
 
 
-@pytest.mark.parametrize("name", examples.ALL)
+@pytest.mark.parametrize("name", explore.__all__)
 def test_a_module_is_small_asks_for_nothing_and_writes_labels_as_text(name):
-    """SECURITY.md promises it."""
+    """SECURITY.md promises it. Sizes are those of the sources: a module also gets a copy of shared.js."""
     folder = Path(mha_lab.__file__).parent / "explore"
     for source in (folder / f"{name}.js", folder / "shared.js"):
         assert not re.search(LEAVES_THE_PAGE, source.read_text(encoding="utf-8"))
-    whole = module(name)
-    assert len(whole.encode()) < 20_000
-    assert "import " not in whole
+        assert len(source.read_bytes()) < (40_000 if source.stem == "model" else 20_000)
+    assert "import " not in module(name)
+    own = (folder / f"{name}.js").read_text(encoding="utf-8")
+    assert ".mha " not in own  # such a rule would hold in every explorable of a page
 
 
 COLAB = """
@@ -56,7 +59,7 @@ def test_the_repr_is_the_same_on_every_run_and_the_picture_is_described(name):
     again, _ = examples.ALL[name]()._repr_mimebundle_()
     for kind in ("text/plain", "image/png"):
         assert data[kind] == again[kind]
-    assert data["text/plain"].startswith(f"<explore.{name}: ")
+    assert data["text/plain"].startswith(f"<explore.{examples.MODULES[name]}: ")
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
     assert len(metadata["image/png"]["alt"]) >= 40
     assert "application/vnd.jupyter.widget-view+json" in data
@@ -83,7 +86,11 @@ def test_heads_are_chosen_and_averaged():
     torch.testing.assert_close(picture.weights, weights[1:, 2])
     picture.picked, picture.averaged = [0, 1], True
     torch.testing.assert_close(picture.weights, weights.mean(0)[2][None])
-    assert (picture.row, picture.picked, picture.averaged) == (2, [0, 1], True)
+    assert (picture.row, picture.picked, picture.averaged, picture.output) == (2, [0, 1], True, None)
+    sizes = toy.embeddings()[:, 3:]
+    opened = explore.heads(weights, toy.tokens(), values=sizes, row=2)
+    torch.testing.assert_close(opened.output, weights[:, 2] @ sizes)
+    assert "in head 0, to dog (0.85), so it fetches 0.84; in head 1," in opened.describe()
 
 
 def test_a_mask_is_read_and_changed():
@@ -94,6 +101,9 @@ def test_a_mask_is_read_and_changed():
     picture._mask = [[True] * 5] * 5
     torch.testing.assert_close(picture.weights, torch.tensor(picture._scores).softmax(-1))
     assert "sees nothing" in explore.mask(torch.zeros(1, 2), torch.zeros(1, 2).bool()).describe()
+    twice = explore.mask(torch.zeros(3, 3), torch.eye(3).bool(), ["a", "dog", "a"])
+    told = "a (index 0) sees a (index 0) 1.00. dog sees dog 1.00. a (index 2) sees a (index 2) 1.00."
+    assert twice.describe() == told
 
 
 @pytest.mark.parametrize("step", ["memory", "view", "transpose", "merge"])
@@ -128,6 +138,9 @@ WRONG = {
     "heads(eye.expand(17, 2, 2), ['a', 'b'])": "weights: expected 1 to 16 heads",
     "heads(eye[None], ['a'])": "query_labels: expected 2 labels, got 1",
     "heads(eye[None], [1, 2])": "query_labels: expected a list of texts",
+    "heads(eye[None], ['a', 'b'], row=2)": "row: expected a token from 0 to 1, got 2",
+    "heads(eye[None], ['a', 'b'], values=torch.ones(3, 1))": "values: expected one row for each",
+    "heads(eye[None], ['a', 'b'], values=torch.ones(2))": "values: expected a tensor of shape",
     "setattr(examples.heads(), 'row', 5)": "row: expected a token from 0 to 4",
     "setattr(examples.heads(), 'picked', [])": "picked: expected some of the heads",
     "mask(torch.ones(2))": "scores: expected a tensor of shape",
@@ -137,17 +150,65 @@ WRONG = {
     "mask(ones, torch.ones(3, 2).bool())": "mask: expected a shape that broad",
     "mask(ones, None, ['a'])": "labels: expected 2 labels, got 1",
     "mask(torch.ones(1, 2), None, ['a', 'b'])": "labels: expected as many queries as keys",
+    "model(torch.nn.Linear(2, 2), ['a'])": "model: expected a language_model.Decoder",
+    "model(decoder(positions='none'), words)": "model: expected a language_model.Decoder with added",
+    "model(decoder(attention=partial(attention, window=2)), words)": "model: expected a language_model",
+    "model(decoder(attention=partial(attention, num_kv_heads=2)), words)": "model: expected a language_model",
+    "model(decoder(d_model=256), words)": "model: expected at most 250000 bytes of weights, got",
+    "model(decoder(num_layers=5), words)": "model: expected at most 4 layers, got 5",
+    "model(decoder(), ['a'])": "tokenizer: expected 3 labels, got 1",
+    "model(decoder(), None)": "tokenizer: expected a text for each token",
+    "model(decoder(), ['a', 'b', 'b'])": "tokenizer: expected a different text for each token",
+    "model(decoder(), words, 'b d')": "text: expected words that the model knows, got 'd'",
+    "model(decoder(), words, 'b b b b b b b')": "text: expected at most 6 words, got 7",
+    "model(decoder(), words, layer=2)": "head: expected (layer, head) with a layer below 2",
+    "setattr(examples.model(), 'silenced', [(0, 4)])": "silenced: expected (layer, head)",
+    "setattr(examples.model(), 'patched', {(0, 1): 'none'})": "patched: expected 'uniform' or 'previous'",
     "split(7)": "n: expected at most 6, got 7",
     "split(3, 0)": "num_heads: expected at least 1, got 0",
     "split(3, 1.5)": "num_heads: expected an int",
     "setattr(split(), 'step', 'cut')": "step: expected one of memory, view",
+    "predict('', 1)": "text: expected a sentence, got ''",
+    "predict('?', None)": "answer: expected a text, a number,",
+    "predict('?', True)": "answer: expected a text, a number,",
+    "predict('?', torch.nan)": "answer: expected a finite number",
+    "predict('?', 'a')": "wrong: expected 1 to 7 wrong answers to offer, got 0",
+    "predict('?', 'a', {'An idea.': 'a'})": "wrong: expected values that do not count as right",
+    "predict('?', 'a', {'An idea.': ' '})": "wrong: expected a text",
+    "predict('?', 'a', {'An idea.': 1})": "wrong: expected values of the same kind as answer",
+    "predict('?', 'a', {'': 'b'})": "wrong: expected a sentence",
+    "predict('?', 'a', {'An idea.': 'b', 'Another.': 'b'})": "wrong: expected a different value",
+    "predict('?', 2.0, {'An idea.': 2.01})": "wrong: expected values that do not count as right, got 2.01",
+    "predict('?', 1, because=2)": "because: expected a sentence, got 2",
+    "predict('?', 1, labels=['a'])": "labels: expected None",
+    "predict('?', (0, 2), labels=('ab', 'ab'))": "labels: expected a list of texts",
+    "predict('?', (0, 2), labels=(['a'], ['a', 'b']))": "answer: expected a cell (row, column) of 1 by 2",
+    "predict('?', (0, 1, 0), labels=(['a'], ['a', 'b']))": "answer: expected a cell (row, column) of 1 by 2",
+    "predict('?', (0, 0.5), labels=(['a'], ['a', 'b']))": "answer: expected an int",
+    "predict('?', (0, 1))": "labels: expected (row labels, column labels)",
+    "predict('?', (0, 1), labels=(['a'] * 9, ['a', 'b']))": "labels: expected 1 to 8 rows and columns, got 9",
+    "predict('?', [0.5], labels=['a', 'b'])": "labels: expected 1 labels, got 2",
+    "predict('?', [0.5, 1.5])": "answer: expected numbers from 0 to 1",
+    "predict('?', [0.1] * 9)": "answer: expected 1 to 8 bars, got 9",
+    "predict('?', [])": "answer: expected 1 to 8 bars, got 0",
+    "predict('?', ones)": "answer: expected a tensor of shape (n,)",
+    "predict('?', ['a'])": "answer: expected a number, got str",
+    "predict('?', [0.5, torch.nan])": "answer: expected a finite number",
+    "predict('?', [0.5, 0.5], {'An idea.': [0.5]})": "wrong: expected 2 bars, got 1",
+    "predict('?', [0.5, 0.5], {'An idea.': [0.45, 0.55]})": "wrong: expected values that do not count",
 }
+
+
+def attention(layer, **options):
+    return MultiHeadAttention(8, 4, **options)
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize(("call", "words"), WRONG.items(), ids=list(WRONG))
 def test_what_makes_no_sense_is_refused(call, words):
     names = {"torch": torch, "examples": examples, "ones": torch.ones(2, 2), "eye": torch.eye(2)}
+    decoder = partial(Decoder, 3, **{"d_model": 8, "max_length": 7})
+    names |= {"decoder": decoder, "attention": attention, "partial": partial, "words": ["\n", "b", "c"]}
     with pytest.raises((TypeError, ValueError)) as caught:
         eval(call, vars(explore) | names)
     assert str(caught.value).startswith(words)
