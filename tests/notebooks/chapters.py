@@ -4,8 +4,9 @@ import copy
 import json
 from pathlib import Path
 
-import nbformat
 from nbformat import NotebookNode
+
+from tools.notebooks import read_whole
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks"
@@ -15,8 +16,8 @@ MEASURED = "nbval-ignore-output"  # the tag of a cell that trains or measures
 
 
 def read(name: str) -> NotebookNode:
-    """One chapter by its file's name without the ending."""
-    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    """One whole chapter by its file's name without the ending: with the outputs that answer predictions."""
+    return read_whole(FOLDER / f"{name}.ipynb")
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:

@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -25,10 +26,16 @@ from tests.notebooks.chapters import (
     read,
     without_measured,
 )
-from tools.notebooks import exercise_of
+from tools.handout import FOLD
+from tools.notebooks import PREDICT, exercise_of
+from tools.pace import EXERCISE, core, hidden, minutes
 from tools.site import anchor
 
 MIN_DESCRIPTION = 40
+MAX_MINUTES, MAX_LINES, MAX_WIDTH = 60, 15, 80
+NUMBER = re.compile(r"(?<![\w.])\d+\.\d\d+(?![\w.])")  # with two decimals or more
+HEADING = re.compile(r"^## ", re.MULTILINE)
+NEARBY = 2  # steps after a prediction's own, in which a table can repeat the numbers that answer it
 CORE = {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn", "tqdm", "safetensors", "mha_lab"}
 ABSOLUTE = (
     r"(?<![\w.:/])/(?:home|Users|root|tmp|usr|opt|mnt|var|private|content)/"
@@ -100,9 +107,11 @@ def pictures(notebook: NotebookNode, name: str) -> Iterator[str]:
 
 
 def cells(notebook: NotebookNode, name: str) -> Iterator[str]:
-    """A cell holds something, and keeps no repr out of sight behind a semicolon; the set-up shows nothing."""
+    """A cell holds something, and keeps no repr out of sight; the set-up shows nothing and is folded."""
     if code_cells(notebook)[0].outputs:
         yield "the set-up cell shows something"
+    if not hidden(code_cells(notebook)[0]):
+        yield "the set-up cell is not folded"
     for cell in notebook.cells:
         if not cell.source.strip():
             yield "an empty cell"
@@ -115,7 +124,10 @@ def compared(notebook: NotebookNode, name: str) -> Iterator[str]:
     for cell in code_cells(notebook):
         tags = " ".join(cell.metadata.get("tags", []))
         marks = re.findall(r"nbval[-_]\w+", (cell.source + tags).lower())
-        if marks and (tags != MEASURED or not re.search(r"\btqdm\(|\bmeasure|\bprofile", cell.source)):
+        if marks and (
+            tags.replace(PREDICT, "").strip() != MEASURED
+            or not re.search(r"\btqdm\(|\bmeasure|\bprofile", cell.source)
+        ):
             yield f"cell {cell.execution_count}: {marks}"
     for text in output_texts(without_measured(notebook)):
         if re.search(r"\b\d+\.\d+\.\d+\b|\b\d+(\.\d+)? ?(ms|µs|seconds)\b", text):
@@ -185,7 +197,7 @@ def exercises(notebook: NotebookNode, name: str) -> Iterator[str]:
     if [title for title, _ in headings] != checked:
         yield f"headings {headings}, checks {checked}"
     for title, rest in headings:
-        if not re.fullmatch(r"(easy|medium|hard), \d+ minutes", rest):
+        if not re.fullmatch(r"(easy|medium|hard), \d+ minutes(, optional)?", rest):
             yield f"exercise {title}: {rest!r} is no difficulty with minutes"
     for text, stub, check in zip(notebook.cells, notebook.cells[1:], notebook.cells[2:], strict=False):
         if check.cell_type != "code" or not (exercise := exercise_of(check)):
@@ -198,7 +210,7 @@ def exercises(notebook: NotebookNode, name: str) -> Iterator[str]:
         unfolds = "".join(rf"<details><summary>Hint {n}</summary>\n\n(?s:.+?)\n\n" for n in (1, 2, 3))
         if not re.search(unfolds + "</details></details></details>$", text.source):
             yield f"exercise {exercise}: not three hints that unfold one inside the other"
-        if not re.search(r"^(Example|Symptom|Predict)", text.source, re.MULTILINE):
+        if not re.search(r"^(Example|Symptom|Predict|First,? predict)", text.source, re.MULTILINE):
             yield f"exercise {exercise}: no example"
 
 
@@ -217,15 +229,93 @@ def links(notebook: NotebookNode, name: str) -> Iterator[str]:
             yield f"{target}: no heading {part!r}"
 
 
+def predictions(notebook: NotebookNode, name: str) -> Iterator[str]:
+    """What answers a prediction shows nothing before it runs, and the explanation after it is folded."""
+    cells = notebook.cells
+    for i, cell in enumerate(cells):
+        if cell.cell_type != "markdown" or "**Predict**" not in cell.source:
+            continue
+        if "### Exercise" in cell.source:
+            continue
+        shown = list(takewhile(lambda cell: cell.cell_type == "code", cells[i + 1 :]))
+        if not shown:
+            yield f"no code answers {cell.source[-80:]!r}"
+        for code in shown:
+            live = re.search(r"\b(explore|quiz)\.", code.source)
+            if code.outputs and not live and PREDICT not in code.metadata.get("tags", []):
+                yield f"cell {code.execution_count} answers a prediction without the tag {PREDICT}"
+        after = cells[i + 1 + len(shown)]
+        if not re.match(r"<details><summary>Compare, after you ran it</summary>\n\n|#", after.source):
+            yield f"the explanation is not folded: {after.source[:60]!r}"
+
+
+def numbers(text: str) -> set[str]:
+    """The numbers of a text, without those that every layer prints, such as 1.00."""
+    return {number for number in NUMBER.findall(text) if float(number) not in (0, 1)}
+
+
+def open_text(cell: NotebookNode) -> str:
+    """What a reader sees of a cell who has run nothing and opened no fold."""
+    if cell.cell_type == "code":
+        stored = PREDICT not in cell.metadata.get("tags", [])
+        return "\n".join(output_texts(NotebookNode(cells=[cell]))) if stored else ""
+    text = cell.source
+    while FOLD.search(text):  # a fold in a fold goes first
+        text = FOLD.sub("", text)
+    return text
+
+
+def in_sight(notebook: NotebookNode, name: str) -> Iterator[str]:
+    """Numbers that answer a prediction stand open nowhere near it, in text or in a stored output.
+
+    In the prediction's own step, one such number is enough. In the next steps one may be chance, but two
+    in one cell are not. What the reader has before the prediction is given. Explorables keep their stills.
+    """
+    steps = list(accumulate(bool(HEADING.search(cell.source)) for cell in notebook.cells))
+    each = list(zip(notebook.cells, steps, strict=True))
+    for i, (asks, step) in enumerate(each):
+        if asks.cell_type != "markdown" or "**Predict**" not in asks.source or "### Exercise" in asks.source:
+            continue
+        shown = list(takewhile(lambda cell: cell.cell_type == "code", notebook.cells[i + 1 :]))
+        given = numbers("\n".join(cell.source for cell in [*notebook.cells[: i + 1], *shown]))
+        hidden = [cell for cell in shown if PREDICT in cell.metadata.get("tags", [])]
+        answers = numbers("\n".join(output_texts(NotebookNode(cells=hidden)))) - given
+        for cell, at in each[i + 1 + len(shown) :]:
+            if at > step + NEARBY or (at > step and re.match(r"## \d+ Appendix", cell.source)):
+                break
+            live = cell.cell_type == "code" and re.search(r"\b(explore|quiz)\.", cell.source)
+            found = set() if live else numbers(open_text(cell)) & answers
+            if len(found) > (at > step):
+                yield f"{sorted(found)} answer {asks.source[-60:]!r} and stand open in {cell.source[:40]!r}"
+
+
+def pace(notebook: NotebookNode, name: str) -> Iterator[str]:
+    """At most an hour, and cells that fit on a page and on a projector."""
+    if minutes(notebook) > MAX_MINUTES:
+        yield f"{minutes(notebook)} minutes"
+    unfinished = [
+        stub
+        for text, stub in pairwise(notebook.cells)
+        if (exercise := EXERCISE.search(text.source)) and not exercise[4]
+    ]
+    for cell in [*core(notebook), *unfinished]:
+        if cell.cell_type == "code" and not hidden(cell):
+            lines = [line for line in cell.source.splitlines() if line.strip()]
+            if len(lines) > MAX_LINES or max(map(len, lines)) > MAX_WIDTH:
+                yield f"cell {cell.execution_count}: {len(lines)} lines, {max(map(len, lines))} wide"
+
+
 RULES = [
     counts, ids, paths, errors, stderr, pictures, cells, compared, imports, files, anatomy, exercises, links,
+    predictions, in_sight, pace,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_chapter_keeps_the_rule(name, rule):
-    assert list(rule(read(name), name)) == []
+    if broken := list(rule(read(name), name)):
+        pytest.fail(f"notebooks/{name}.ipynb:\n" + "\n".join(map(str, broken)), pytrace=False)
 
 
 def test_the_chapters_are_numbered_without_a_gap():
