@@ -24,6 +24,9 @@ FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW",
 FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
+FULL = "the disk is full: make room, and run the same command again"
+
+
 class Refused(ValueError):
     """One sentence that says why a submission is not taken."""
 
@@ -88,6 +91,8 @@ def notebook(data: bytes) -> NotebookNode:
     Raises:
         Refused: it is not a notebook of Jupyter's format 4, or it is too large.
     """
+    if not data.strip():
+        raise Refused("it is empty: the file was not saved, or not uploaded to its end")
     try:
         found = json.loads(data)
         if found["nbformat"] != 4:
@@ -123,6 +128,22 @@ def _cell(cell: dict[str, Any]) -> NotebookNode:
     return taken
 
 
+def is_copy(name: str, chapter: str) -> bool:
+    """Whether this is a chapter's file, or a copy that a browser or a platform has renamed."""
+    renamed = r"(?:[ _-]+(?:\(\d+\)|copy\d*|\d+)|\(\d+\))*"
+    return re.fullmatch(rf"{re.escape(chapter)}{renamed}\.ipynb", name, re.IGNORECASE) is not None
+
+
+def file_of(folder: Path, chapter: str) -> str:
+    """The name of a chapter's file in a student's folder for it; if there are several, the newest."""
+    exact = f"{chapter}.ipynb"
+    entries = [] if folder.is_symlink() or not folder.is_dir() else list(os.scandir(folder))
+    copies = [entry for entry in entries if is_copy(entry.name, chapter)]
+    if not copies or any(entry.is_symlink() or not entry.is_file() for entry in copies):
+        return exact  # reading it says what is wrong
+    return max(copies, key=lambda entry: (entry.stat().st_mtime, entry.name == exact, entry.name)).name
+
+
 def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
     """Who handed a chapter in, below ``folder``, and which folders cannot be graded, with the reason."""
     found, refused = [], {}
@@ -135,8 +156,6 @@ def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
         near = [name for name in inside if name.casefold().startswith(chapter.casefold())]
         if entry.is_symlink():
             refused[entry.name] = "it is a link"
-        elif entry.is_file() and entry.name.endswith(".ipynb"):
-            refused[entry.name] = f"it is not in a folder STUDENT/{chapter}/"
         elif near and chapter not in near:
             refused[entry.name] = f"{near[0]!a} is not in a folder {chapter}/"
         elif near:

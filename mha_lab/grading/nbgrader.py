@@ -7,12 +7,14 @@ out; whether they are right is decided outside.
 
 import ast
 import contextlib
+import hashlib
 import json
 import os
 import re
 import secrets
 import select
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
@@ -32,6 +35,7 @@ from mha_lab.check.diagnosis import Diagnosis, diagnose
 from mha_lab.check.report import Report, make, points
 from mha_lab.check.runner import PATIENCE, SECONDS, read
 from mha_lab.exercises import Exercise, Rng, find, names
+from mha_lab.grading.needed import needed
 from mha_lab.grading.sandbox import IMAGE, KINDS, Worker, why_not
 from mha_lab.grading.worker import MAX_OUTPUTS, MAX_PICTURE, MAX_TEXT, MAX_TRIES, encode_problem
 
@@ -40,6 +44,8 @@ MAX_BYTES = 32 * 2**20  # that a submission may write
 MAX_LINE = 4 * 2**20  # bytes of one line: parsed as JSON, it may take a hundred times as much memory
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 KEPT = "kernelspec", "language_info"  # of a notebook's metadata; some of the rest runs when it is opened
+OUTCOME = "mha_lab"  # of an output's metadata: the outcome of an exercise, and its points
+BECAUSE = "because of "  # begins an outcome: the mistake is in another exercise, which this one calls
 SLACK = 15.0  # seconds without a word, on top of what a step may take, until a worker counts as blocked
 
 
@@ -103,7 +109,7 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
             tasks = {cell.name for cell in notebook.task_cells}
             left = {c.name: _handed_out(c, points, answered, tasks) for c in notebook.source_cells}
         types = {name: cell.cell_type for name, cell in left.items()}
-        source = self._source(about["assignment"], about["notebook"])
+        source = _chapter(self, resources)
         texts = {cell.source for cell in source.cells if cell.cell_type == "markdown"}
         code = {cell.source for cell in source.cells if cell.cell_type == "code"}
         cells: list[NotebookNode] = []
@@ -134,11 +140,29 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
             cell.id = f"cell-{i}"
         return nb, resources
 
-    def _source(self, assignment: str, notebook: str) -> NotebookNode:
-        """The chapter that was handed out."""
-        folders = self.parent.parent.coursedir  # of the exporter's converter
-        folder = Path(folders.format_path(folders.source_directory, ".", assignment))
-        return nbformat.read(folder / f"{notebook}.ipynb", as_version=4)
+
+def _chapter(preprocessor: nbgrader.NbGraderPreprocessor, resources: ResourcesDict) -> NotebookNode:
+    """The chapter that was handed out."""
+    about = resources["nbgrader"]
+    folders = preprocessor.parent.parent.coursedir  # of the exporter's converter
+    folder = Path(folders.format_path(folders.source_directory, ".", about["assignment"]))
+    return nbformat.read(folder / f"{about['notebook']}.ipynb", as_version=4)
+
+
+def syntax_error(source: str) -> str:
+    """Why Python cannot read a cell, with its line; empty if it can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ast.parse(TransformerManager().transform_cell(source))
+        except SyntaxError as error:
+            lines = source.splitlines()
+            number = min(error.lineno or 1, len(lines) or 1)
+            text = lines[number - 1].strip()[:200] if lines else ""
+            return f"Python cannot read this cell. Line {number}: {error.msg}\n    {text}"
+        except (ValueError, RecursionError, MemoryError) as error:
+            return f"Python cannot read this cell: {type(error).__name__}"
+    return ""
 
 
 def _defines(source: str) -> bool:
@@ -197,6 +221,7 @@ class Step:
 
     cell: NotebookNode
     check: str = ""
+    source: str = ""  # what is run of the cell
     said: Any = None
     left_out: bool = False
 
@@ -204,7 +229,7 @@ class Step:
         """The request to the worker; it does not try the functions in ``skip`` again."""
         if self.check:
             return {"check": self.check, "skip": skip}
-        return {"run": "" if self.left_out else self.cell.source, "skip": skip}
+        return {"run": "" if self.left_out else self.source, "skip": skip}
 
 
 @dataclass
@@ -212,12 +237,16 @@ class Check:
     """A check: its cell, its random problems, and the outcome of each function with its name.
 
     ``tried`` has the step that defined it, and the worker's messages; ``None`` if it ended the worker.
+    ``fixed`` has, for the same steps, the other exercises that are called, and the messages if these are
+    the solutions.
     """
 
     cell: NotebookNode
     exercise: Exercise
     seed: int = field(default_factory=lambda: secrets.randbits(48))
+    unread: str = ""  # what Python says of a cell that should define it
     tried: dict[int, Any] = field(default_factory=dict)
+    fixed: dict[int, tuple[list[str], Any]] = field(default_factory=dict)
 
     @cached_property
     def problems(self) -> list[tuple]:
@@ -228,22 +257,50 @@ class Check:
         """The request: the problems, and the seed for the functions in them, which cannot be sent."""
         return {"seed": self.seed, "sent": [encode_problem(problem) for problem in self.problems]}
 
-    def judge(self) -> tuple[Report, int | float]:
-        """One right definition earns the points; else the report is about the last that is not a stub."""
-        found = [self._verdict(messages) for messages in self.tried.values() if messages is not None]
-        passed = [diagnosis for diagnosis in found if diagnosis is not None and diagnosis.name is None]
+    @cached_property
+    def diagnoses(self) -> dict[int, Diagnosis]:
+        """What is to be said of each function, by the step that defined it; nothing of a stub."""
+        found = {i: self._diagnose(messages) for i, messages in self.tried.items() if messages is not None}
+        return {i: diagnosis for i, diagnosis in found.items() if diagnosis is not None}
+
+    def blames(self, wrong: set[str]) -> list[str]:
+        """The ``wrong`` exercises with whose solutions the function that is judged would be right."""
+        called, messages = self.fixed.get(next(reversed(self.diagnoses), -1), ([], None))
+        guilty = [name for name in called if name in wrong and None not in self.tried.values()]
+        diagnosis = self._diagnose(messages) if guilty else None
+        return guilty if diagnosis is not None and diagnosis.name is None else []
+
+    def judge(self) -> tuple[Report, int | float, str]:
+        """One right definition earns the points; else the report is about the last that is not a stub.
+
+        Returns:
+            the report, the points, and the outcome: ``right``, ``untouched``, ``missing``, ``syntax-error``,
+            ``ends-python``, or the name of the mistake.
+        """
+        attempts = list(self.diagnoses.values())
+        passed = [diagnosis for diagnosis in attempts if diagnosis.name is None]
         if passed:
-            return make(self.exercise, passed[-1]), self.exercise.points
-        nothing = f"{self.exercise.name}: {{}}, 0 of {points(self.exercise.points)}"
+            return make(self.exercise, passed[-1]), self.exercise.points, "right"
+        nothing = f"{self.exercise.name}: {{}}, 0 of {points(self.exercise.points)}."
         if None in self.tried.values():
-            return Report(nothing.format("your function ended or blocked Python")), 0
+            return (
+                Report(nothing.format("your function ended or blocked Python"), state="wrong"),
+                0,
+                "ends-python",
+            )
+        if self.unread and not attempts:
+            return (
+                Report(nothing.format("it has a syntax error"), (self.unread,), state="wrong"),
+                0,
+                "syntax-error",
+            )
         if not self.tried:
             missing = f"there is no function {self.exercise.name}; did its cell fail?"
-            return Report(nothing.format(missing)), 0
-        attempts = [diagnosis for diagnosis in found if diagnosis is not None]
-        return make(self.exercise, attempts[-1] if attempts else None), 0
+            return Report(nothing.format(missing), state="wrong"), 0, "missing"
+        last = attempts[-1] if attempts else None
+        return make(self.exercise, last), 0, last.name if last else "untouched"
 
-    def _verdict(self, messages: Any) -> Diagnosis | None:
+    def _diagnose(self, messages: Any) -> Diagnosis | None:
         messages = messages if isinstance(messages, list) else []
         messages = (messages + [None] * len(self.problems))[: len(self.problems)]
         try:
@@ -266,6 +323,8 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
     cell_seconds = Int(20, min=1, help="a cell is stopped when it has computed for so long").tag(config=True)
     seconds = Int(300, min=1, help="a submission is stopped after this time by the clock").tag(config=True)
 
+    seed = Unicode("", help="decides the problems of each exercise; random if empty").tag(config=True)
+
     @validate("image")
     def _no_option(self, proposal: Bunch) -> str:
         if not proposal.value or proposal.value.startswith("-"):
@@ -275,7 +334,9 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
     def preprocess(self, nb: NotebookNode, resources: ResourcesDict) -> tuple[NotebookNode, ResourcesDict]:
         """See the class."""
         if missing := why_not(self.isolation, self.image):
-            raise RuntimeError(f"nothing was graded, for lack of a sandbox: {missing}. See docs/teaching.md")
+            raise RuntimeError(f"nothing was graded, for lack of a sandbox: {missing}. See docs/grading.md")
+        chapter = _chapter(self, resources).cells if resources else []
+        handed_out = {cell.source for cell in chapter}
         steps: list[Step] = []
         checks: dict[str, Check] = {}
         for cell in nb.cells:
@@ -287,20 +348,32 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
                 steps.append(Step(cell))
             elif (name := mark["grade_id"].removeprefix("check-")) in names():
                 exercise = replace(find(name), points=mark["points"])  # the teacher's points
-                checks[name] = Check(cell, exercise)
+                checks[name] = Check(cell, exercise, **self._seed(name))
                 steps.append(Step(cell, check=name))
             else:
                 cell.outputs = [_not_graded()]
+        runs = [step for step in steps if not step.check]
+        cells = [step.cell.source for step in runs]
+        sources = needed(cells, [cell not in handed_out for cell in cells], names())
+        for step, source in zip(runs, sources, strict=True):
+            step.source = source
         end = time.monotonic() + self.seconds
         for _ in range(MAX_RUNS):
             if self._run(steps, checks, end) or time.monotonic() >= end:
                 break
-        for step in steps:
-            if not step.check:
-                step.cell.outputs = _outputs(step)
-        for check in checks.values():
-            check.cell.outputs = _verdict(*check.judge(), time.monotonic() >= end)
+        for step in runs:
+            step.cell.outputs = _outputs(step)
+        for name, check in checks.items():
+            check.unread = _unread(name, steps)
+        for name, (report, earned, outcome, notes) in judged(checks).items():
+            notes += ["The time for this submission was over."] * (time.monotonic() >= end and not earned)
+            checks[name].cell.outputs = _shown(report, earned, outcome, notes)
         return nb, resources
+
+    def _seed(self, name: str) -> dict[str, int]:
+        if not self.seed:
+            return {}
+        return {"seed": int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:6])}
 
     def _run(self, steps: list[Step], checks: dict[str, Check], end: float) -> bool:
         """Run all steps; ``False`` if one ended the worker; it is left out the next time."""
@@ -326,11 +399,34 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
                     steps[i].said = line["outputs"]
                 if isinstance(tried, str) and tried in checks and len(checks[tried].tried) < MAX_TRIES:
                     checks[tried].tried[i] = line.get("messages") or []
+                    calls = line.get("calls") if isinstance(line.get("calls"), list) else []
+                    checks[tried].fixed[i] = [n for n in checks if n in calls], line.get("fixed")
         if name in checks:
             checks[name].tried[i] = None
         elif steps:
             steps[i].left_out = True
         return not steps
+
+
+def judged(checks: dict[str, Check]) -> dict[str, tuple[Report, int | float, str, list[str]]]:
+    """For each exercise the report, the points, the outcome, and notes for the learner.
+
+    The outcomes are those of ``Check.judge``. If a function is right but for a mistake in another exercise,
+    which it calls, the outcome names that one, so that one mistake counts once.
+    """
+    found = {name: check.judge() for name, check in checks.items()}
+    wrong = {name for name, (_, _, outcome) in found.items() if outcome != "right"}
+    blamed = {name: checks[name].blames(wrong) for name in wrong}
+    whole = {}
+    for name, (report, earned, outcome) in found.items():
+        notes = []
+        if guilty := blamed.get(name):
+            first = [other for other in guilty if not blamed[other]] or guilty
+            which = " and ".join(first)
+            outcome = BECAUSE + which
+            notes = [f"{name} calls {which}. If you correct {which}, {name} is right."]
+        whole[name] = report, earned, outcome, notes
+    return whole
 
 
 def _tried_at(i: int, checks: dict[str, Check]) -> list[str]:
@@ -365,19 +461,29 @@ def _lines(pipe: int, end: float, silence: float) -> Iterator[dict]:
             yield said
 
 
+def _unread(name: str, steps: list[Step]) -> str:
+    """The line and the reason, if Python cannot read the last cell that defines this function."""
+    said = ""
+    for cell in (step.cell for step in steps if not step.check):
+        mark = cell.metadata.get("nbgrader", {}).get("grade_id")
+        if mark == name or re.search(rf"^\s*(async\s+)?def\s+{name}\b|^{name}\s*=", cell.source, re.M):
+            said = syntax_error(cell.source) or said
+    return said
+
+
 def _not_graded() -> NotebookNode:
     why = "GradeApart grades the exercises of mha_lab only; give these points by hand"
     return new_output("error", ename="NotGraded", evalue=why, traceback=[f"NotGraded: {why}"])
 
 
-def _verdict(report: Report, earned: int | float, too_late: bool) -> list[NotebookNode]:
-    """The outputs of a check: the report, and the points as nbgrader reads them."""
+def _shown(report: Report, earned: int | float, outcome: str, notes: list[str]) -> list[NotebookNode]:
+    """The outputs of a check: the report, the notes, and the points as nbgrader reads them."""
     text, page = str(report), report._repr_html_()
     page = re.sub(r'href="\d\d_\w+\.ipynb#', 'href="#', page)  # feedback is one page
     data = {"text/plain": _clean(text), "text/html": _clean(page)}
-    outputs = [new_output("display_data", data=data)]
-    if too_late and not earned:
-        outputs.append(new_output("stream", name="stdout", text="The time for this submission was over.\n"))
+    outputs = [new_output("display_data", data=data, metadata={OUTCOME: [outcome, earned]})]
+    if notes:
+        outputs.append(new_output("stream", name="stdout", text="\n".join([*notes, ""])))
     number = {"text/plain": repr(float(earned))}
     return [*outputs, new_output("execute_result", data=number, execution_count=1)]
 

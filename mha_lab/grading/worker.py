@@ -1,11 +1,12 @@
 """Runs a submission's cells inside the sandbox, and tries its functions. Nothing it says is trusted.
 
 It reads one JSON object from standard input: ``{"steps": [...], "exercises": {name: {"seed": n, "sent":
-problems}}, "seconds": s}``, where a step is ``{"run": source, "skip": [names]}`` or ``{"check": name,
-"skip": [names]}``. It writes JSON lines to standard output: ``{"step": i}`` when step ``i`` begins,
-``{"step": i, "outputs": [...]}``, and for each exercise that is tried ``{"step": i, "trying": name}`` and
-``{"step": i, "tried": name, "messages": [...]}``; the last line is ``{"end": fingerprint}``. The expected
-results are not in here.
+problems}}, "seconds": s}``, where a step is ``{"run": source, "skip": [names]}`` or
+``{"check": name, "skip": [names]}``. It writes JSON lines to standard output: ``{"step": i}`` when step ``i``
+begins, ``{"step": i, "outputs": [...]}``, and for each exercise that is tried ``{"step": i, "trying": name}``
+and ``{"step": i, "tried": name, "messages": [...], "calls": [names], "fixed": [...]}``; the last line is
+``{"end": fingerprint}``. ``fixed`` is what comes out when the exercises that the function ``calls`` are
+solved. The expected results are not in here.
 """
 
 import contextlib
@@ -14,12 +15,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import mha_lab.check
+from mha_lab.check import trace
 from mha_lab.check.runner import PATIENCE, Plain, copies, decode, encode, in_a_child, limit_memory
 from mha_lab.exercises import Exercise, Rng, find
 from mha_lab.grading.sandbox import MEMORY, fingerprint
@@ -85,7 +89,7 @@ def _shell() -> Any:
     from IPython.core.displayhook import DisplayHook
     from IPython.core.history import HistoryManager
     from IPython.core.interactiveshell import InteractiveShell
-    from IPython.core.pylabtools import select_figure_formats
+    from IPython.core.pylabtools import print_figure
 
     class ShowsResults(DisplayHook):
         """A cell's result is an output like any other, not a print."""
@@ -107,7 +111,9 @@ def _shell() -> Any:
 
     HistoryManager.enabled = False
     shell = Shell.instance(colors="NoColor", xmode="Minimal", displayhook_class=ShowsResults)
-    select_figure_formats(shell, {"png"})
+    # By its name: most submissions draw nothing, and Matplotlib takes half a second to load.
+    draw = partial(print_figure, fmt="png", base64=True)
+    shell.display_formatter.formatters["image/png"].for_type_by_name("matplotlib.figure", "Figure", draw)
     shell.user_ns["__name__"] = "__main__"
     return shell
 
@@ -125,7 +131,7 @@ def _run(shell: Any, source: str, seconds: float, room: int) -> list[dict]:
     if text := (captured.stdout + captured.stderr)[:MAX_TEXT]:
         outputs.append({"stream": text})
     for output in captured.outputs[:MAX_OUTPUTS]:
-        kept = {kind: output.data[kind] for kind in SHOWN if kind in output.data}
+        kept = {kind: output.data[kind] for kind in SHOWN if output.data.get(kind)}
         if all(isinstance(value, str) and len(value) < SHOWN[kind] for kind, value in kept.items()):
             outputs.append({"display": kept})
     return (
@@ -175,11 +181,40 @@ class _Tries:
         exercise = find(name)
         arguments = list(_problems(exercise, **self._exercises[name]))
         messages = in_a_child(exercise.apply, answer, arguments, exercise.refused)
+        fixed, calls = [], self._calls(name, answer)
+        if calls:
+            self._say(step=step, trying=name)  # it is not blocked: this takes as long once more
+            apply = self._with_solutions(exercise, calls)
+            fixed = in_a_child(apply, answer, arguments, exercise.refused)
         if any("NameError" in str(message.get("value", {}).get("text")) for message in messages):
             self._unfinished[name] = answer
         elif self._unfinished.get(name) is answer:
             del self._unfinished[name]
-        self._say(step=step, tried=name, messages=messages)
+        self._say(step=step, tried=name, messages=messages, calls=calls, fixed=fixed)
+
+    def _calls(self, name: str, answer: Any) -> list[str]:
+        """The other exercises whose functions, written in this notebook, this one may call."""
+        space, found, left = self._shell.user_ns, set(), [answer]
+        with contextlib.suppress(Exception), _time_limit(1):
+            while left:
+                own = {n for n in trace.uses(left.pop()) if _is_own(space.get(n))} - found
+                found |= own
+                left += [space[n] for n in own]
+        return sorted(found & self._exercises.keys() - {name})
+
+    def _with_solutions(self, exercise: Exercise, called: list[str]) -> Callable[[Any, tuple], Any]:
+        """Applies an answer among solutions of the exercises that it calls; only to be called in a child."""
+
+        def apply(answer: Any, arguments: tuple) -> Any:
+            self._shell.user_ns.update({name: find(name).answer for name in called})
+            return exercise.apply(answer, arguments)
+
+        return apply
+
+
+def _is_own(value: Any) -> bool:
+    """Whether this is a function that a cell has defined."""
+    return isinstance(value, FunctionType) and value.__module__ == "__main__"
 
 
 def _elsewhere(answer: Any) -> float:
@@ -197,6 +232,7 @@ def main() -> None:
         os.dup2(nowhere, stream)
     limit_memory(MEMORY)
     torch.set_num_threads(1)
+    os.environ["MHA_LAB_PROGRESS"] = "0"  # what a submission solves is not the teacher's progress
 
     def say(**line: Any) -> None:
         print(json.dumps(line), file=said, flush=True)

@@ -28,11 +28,13 @@ def function(name, body):
 
 
 def right(notebook):
-    """Every exercise solved, with a helper in a cell of the learner's own."""
+    """Every exercise solved, with a helper and a picture in cells of the learner's own."""
     for name in EXERCISES:
         marked(notebook, name).source = inspect.getsource(find(name).answer)
     helper = new_code_cell("def in_pieces(x, h):\n    return x.unflatten(-1, (h, -1)).transpose(1, 2)")
     notebook.cells.insert(2, helper)
+    picture = "import torch\nfrom mha_lab import plot\nplot.show(plot.attention_heatmap(torch.eye(3)))"
+    notebook.cells.append(new_code_cell(picture))
     marked(notebook, "split_heads").source = function("split_heads", "return in_pieces(x, num_heads)")
 
 

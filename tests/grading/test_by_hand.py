@@ -1,14 +1,16 @@
 """What a teacher adds to a chapter and grades by hand: a text to write, and a task."""
 
+import re
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.api import Gradebook
 
+from mha_lab.grading.__main__ import CONFIGURATION
+from mha_lab.grading.course import settings
 from tests.grading.test_points import solved
 from tests.grading.test_round import needs_walls, run
-from tools.classroom import CONFIGURATION
-from tools.course import settings
 
 pytestmark = [pytest.mark.grading, needs_walls]
 NAME = "own"
@@ -69,4 +71,28 @@ def test_points_by_hand_stay(tmp_path, monkeypatch):
     again = submit(solved("split_heads"), "Heads are slices of the columns.")
     earned = {name: points for name, (points, _) in again.items()}
     assert earned == {"check-split_heads": 1, "essay": 3, "draw": 2}
-    assert (tmp_path / "grades.csv").read_text().splitlines()[1].endswith("6.0,0.0,6.0,6.0")
+    (line,) = (tmp_path / "grades.csv").read_text().splitlines()[1:]
+    assert line.endswith(',1.0,"right",3.0,"by hand",2.0,"by hand",6.0,0.0,6.0,6.0')
+
+    # Points for an exercise that is wrong, typed into Formgrader's field: they stay, too.
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as gradebook:
+        gradebook.find_grade("check-split_heads", NAME, NAME, "ada").manual_score = 0.5
+        gradebook.find_comment("split_heads", NAME, NAME, "ada").manual_comment = "Well begun."
+        gradebook.db.commit()
+    # Nothing was handed in: the page is written again, and nothing is graded.
+    page = tmp_path / "feedback" / "ada" / NAME / f"{NAME}.html"
+    line, kept = (
+        "points or comments by hand, and a new page of feedback: ada",
+        "graded: 0, kept from before: 1,",
+    )
+    for new in (True, False):
+        done = run("grade", tmp_path, NAME)
+        assert (line in done.stdout, kept in done.stdout) == (new, True)
+        assert "Content-Security-Policy" in page.read_text()
+        assert "(Score: 0.5 / 1.0)" in page.read_text()
+        assert "Well begun." in page.read_text()
+    wrong = submit("def split_heads(x, num_heads):\n    return x", "Heads are slices.")
+    assert wrong["check-split_heads"][0] == 0.5  # nbgrader asks to look at it again
+    (line,) = (tmp_path / "grades.csv").read_text().splitlines()[1:]
+    assert ',0.5,"not-cut; by hand",' in line
+    assert re.search(r"(?m)^ada +x\* +3\* +2\* +5\.5", (tmp_path / "summary.txt").read_text())

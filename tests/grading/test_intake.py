@@ -30,6 +30,12 @@ def test_a_file_that_is_no_notebook_says_why(content):
         intake.notebook(json.dumps(content).encode())
 
 
+@pytest.mark.parametrize("data", [b"", b"\n"])
+def test_an_empty_file_is_called_empty(data):
+    with pytest.raises(intake.Refused, match="it is empty"):
+        intake.notebook(data)
+
+
 def test_a_picture_in_a_text_is_left_out_and_one_in_code_is_not():
     picture = "![](data:image/png;base64," + "A" * 200_000 + ")"
     cells = [{"cell_type": "markdown", "source": picture}, {"cell_type": "code", "source": "x = 1"}]

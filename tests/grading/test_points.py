@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import json
 import os
 import threading
 import time
@@ -9,9 +10,11 @@ import time
 import pytest
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat.v4 import new_code_cell, new_notebook
+from traitlets.config import Config
 
 from mha_lab.exercises import find, names
-from mha_lab.grading.nbgrader import Check, GradeApart, _lines
+from mha_lab.grading.nbgrader import OUTCOME, Check, GradeApart, _lines
+from mha_lab.grading.sandbox import Worker
 from tests.notebooks.chapters import NAMES, code_cells, read
 
 pytestmark = [pytest.mark.grading, pytest.mark.unchecked]  # wrong answers pass wrong arguments
@@ -44,15 +47,23 @@ def test_every_solution_earns_its_points():
 WRONG = "def split_heads(x, num_heads):\n    return x"
 STUB = "def split_heads(x, num_heads):\n    raise NotImplementedError"
 RIGHT, FINISHED = solved("split_heads"), "from mha_lab import split_heads"
+MAGICS = "%matplotlib inline\n%config InlineBackend.figure_format = 'svg'\n"
 BEST = [
     ([STUB, RIGHT, WRONG, STUB, FINISHED], 1, "right"),
-    ([FINISHED, WRONG, STUB, RIGHT], 1, "right"),
+    ([FINISHED, WRONG, STUB, MAGICS + RIGHT], 1, "right"),
     ([f"{RIGHT}\n{WRONG}", RIGHT], 1, "right"),
     ([*(f"{WRONG}  # {i}" for i in range(30)), RIGHT], 0, ""),  # more than 30 of one name are not tried
     ([STUB, WRONG, STUB], 0, ""),
-    ([STUB], 0, "not attempted"),
+    ([STUB], 0, "is not written yet"),
     ([FINISHED], 0, ""),
     ([], 0, "there is no function split_heads"),
+    (["import torch\n\ndef split_heads(x, num_heads):\n    return (x\n"], 0, "Line 4: '(' was never closed"),
+    (
+        [MAGICS + "def split_heads(x, num_heads)\n    return x", STUB],
+        0,
+        "Line 3: expected ':'\n    def split",
+    ),
+    ([MAGICS + "1 / 0\n" + RIGHT], 0, "there is no function split_heads"),
 ]
 
 
@@ -60,6 +71,22 @@ BEST = [
 def test_the_best_definition_counts_whatever_stands_before_and_after_it(cells, points, words):
     earned, report = graded(cells)["split_heads"]
     assert (earned, words in report) == (points, True)
+
+
+def test_a_submission_gets_the_same_problems_again_and_another_one_does_not():
+    def drawn(seed):
+        marks = {"grade": True, "grade_id": "check-split_heads", "points": 1}
+        wrong = "def split_heads(x, num_heads):\n    return x if x.shape[0] > 1 else split(x, num_heads)"
+        right = "def split(x, h):\n    return x.unflatten(-1, (h, -1)).transpose(1, 2)"
+        check = new_code_cell("", metadata={"nbgrader": marks})
+        cells = [*map(new_code_cell, (right, wrong)), check]
+        config = Config({"GradeApart": {"isolation": "none", "seed": seed}})
+        GradeApart(config=config).preprocess(new_notebook(cells=cells), ResourcesDict())
+        return check.outputs[0].data["text/plain"]
+
+    first = drawn("a")
+    assert "0 of 1 point" in first
+    assert (drawn("a") == first, drawn("b") == first, drawn("") == first) == (True, False, False)
 
 
 PIECES = """
@@ -82,16 +109,72 @@ def test_a_stub_that_is_called_is_named():
     assert "calls `pieces`" in graded(["import torch", stub, PIECES])["per_head_weights"][1]
 
 
-def test_magics_do_not_stop_a_cell():
-    cell = f"%matplotlib inline\n%config InlineBackend.figure_format = 'svg'\n{RIGHT}"
-    assert graded([cell])["split_heads"][0] == 1
+HEAD = """
+def single_head_attention(x, w_q, w_k, w_v):
+    weights = torch.softmax(scaled_scores(x @ w_q, x @ w_k), dim=-1)
+    return weights @ (x @ w_v), weights
+"""
+UNSCALED = "import torch\ndef scaled_scores(query, key):\n    return query @ key.mT"
+HELPED = HEAD.replace("scaled_scores", "helper") + "def helper(a, b):\n    return scaled_scores(a, b)"
+CALLS = {
+    "a wrong one": ([UNSCALED, HEAD], "because of scaled_scores"),
+    "by a helper": ([UNSCALED, HELPED], "because of scaled_scores"),
+    "a stub": (["import torch\ndef scaled_scores(query, key):\n    raise NotImplementedError", HEAD],
+               "because of scaled_scores"),
+    "a right one, and is wrong itself": ([solved("scaled_scores"), HEAD.replace("-1", "-2")],
+                                         "softmax-over-queries"),
+    "a wrong one, and is wrong itself": ([UNSCALED, HEAD.replace("-1", "-2")],
+                                         "not-scaled-and-softmax-over-queries"),
+    "none": ([UNSCALED, HEAD, HEAD.replace("scaled_scores(x @ w_q, x @ w_k)", "x @ w_q @ (x @ w_k).mT")],
+             "not-scaled"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("cells", "outcome"), CALLS.values(), ids=CALLS)
+def test_a_mistake_counts_where_it_arises(cells, outcome):
+    """A function that is right but for another exercise, which it calls, has no mistake of its own."""
+    exercises = "single_head_attention", "scaled_scores"
+    marks = [{"grade": True, "grade_id": f"check-{name}", "points": 1} for name in exercises]
+    checks = [new_code_cell("", metadata={"nbgrader": mark}) for mark in marks]
+    notebook = new_notebook(cells=[*map(new_code_cell, cells), *checks])
+    GradeApart(isolation="none").preprocess(notebook, ResourcesDict())
+    found, *notes = [*checks[0].outputs[0].metadata[OUTCOME], *checks[0].outputs[1:-1]]
+    assert found == outcome
+    assert ["calls scaled_scores" in note.text for note in notes[1:]] == [True] * outcome.startswith(
+        "because"
+    )
+    assert notes[0] == 0
+
+
+HEATMAP = "import torch\nfrom mha_lab import plot\nheatmap = plot.attention_heatmap(torch.eye(3))\n"
+PICTURES = {
+    "plot.show(heatmap)": "Heatmap of weights",
+    "heatmap.figure": "<Figure",
+    "explore.split()": "<explore.split",
+}
+
+
+def test_a_students_pictures_are_kept_and_described():
+    sources = [f"{HEATMAP}from mha_lab import explore\n{last}" for last in PICTURES]
+    steps = [{"run": source, "skip": []} for source in sources]
+    with Worker("none") as worker:
+        said, _ = worker.process.communicate(
+            json.dumps({"steps": steps, "exercises": {}, "seconds": 60}).encode()
+        )
+    shown = [line["outputs"] for line in map(json.loads, said.splitlines()) if "outputs" in line]
+    for (output,), words in zip(shown, PICTURES.values(), strict=True):
+        assert output["display"].keys() == {"text/plain", "image/png"}
+        assert output["display"]["text/plain"].startswith(words)
 
 
 def test_a_submissions_own_check_reports_nothing():
-    """It would stand in the page beside the verdict, and contradict it."""
-    cell = new_code_cell(f"from mha_lab.check import check\n{RIGHT}\nprint(check(split_heads))")
+    """It would stand in the page beside the verdict, and contradict it; and the progress is the teacher's."""
+    source = f"from mha_lab.check import check, progress\n{RIGHT}\nprint(check(split_heads))\nprogress()"
+    cell = new_code_cell(source)
     GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), ResourcesDict())
-    assert cell.outputs[0].text == "The report on split_heads is at its graded check.\n0.0\n"
+    said = "The report on split_heads is at its graded check.\n0.0\n"
+    told = "".join(output.text for output in cell.outputs)
+    assert told == f"{said}Progress is switched off (MHA_LAB_PROGRESS=0).\n"
 
 
 ODD = [
@@ -140,8 +223,8 @@ def test_what_a_submission_writes_in_the_workers_place_is_no_result(forged):
     base = {"inputs": {"sequence": []}, "where": {}, "reads": [], "code": ""}
     check = Check(new_code_cell(), find("predict_place"))
     check.tried[0] = [base | forged if isinstance(forged, dict) else forged] * len(check.problems)
-    report, earned = check.judge()
-    assert earned == 0
+    report, earned, outcome = check.judge()
+    assert (earned, outcome == "right") == (0, False)
     assert len(str(report)) < 5000
     assert "(a+)+$" not in str(report)
 

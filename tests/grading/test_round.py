@@ -15,13 +15,14 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbgrader.api import Gradebook
+from nbgrader.utils import notebook_hash
 
 from mha_lab.exercises import names
+from mha_lab.grading.__main__ import CHAPTER_LINK
 from mha_lab.grading.sandbox import why_not
 from tests.grading import submissions
 from tests.grading.submissions import ALL, CHAPTER, EXERCISES, POINTS, write
 from tests.notebooks.chapters import NAMES, ROOT, code_cells
-from tools import classroom
 from tools.notebooks import exercise_of
 
 # What each submission changes in the released notebook, and what it has earned, and no more.
@@ -51,7 +52,7 @@ REFUSED = {
     "unreadable": "not a notebook", "linked": "is a link", "hard-linked": "hard link",
     "linked-folder": "is a link", "pipe": "not a regular file", "huge": "larger than 20 MB",
     "misnamed": "there is no", "[s123] Ada": "its name", ".dot": "its name",
-    "flat.ipynb": "not in a folder", "two\nlines": "its name", "=HYPERLINK(1)": "its name",
+    "two\nlines": "its name", "=HYPERLINK(1)": "its name",
 }  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def nbgrader(folder, *arguments):
 
 def run(*arguments):
     """``make classroom``, ``collect`` or ``grade``, as a command; with a secret in the teacher's shell."""
-    command = [sys.executable, "-m", "tools.classroom", *map(str, arguments)]
+    command = [sys.executable, "-m", "mha_lab.grading", *map(str, arguments)]
     environment = dict(os.environ, A_TOKEN="teachers-secret")
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
@@ -145,7 +146,7 @@ def folder(course):
 def rows(folder):
     """The table of grades: ``{student: its row}``."""
     with (folder / "grades.csv").open(encoding="utf-8") as file:
-        return {row["student_id"]: row for row in csv.DictReader(file) if row["assignment"] == CHAPTER}
+        return {row["student_id"]: row for row in csv.DictReader(file)}
 
 
 @pytest.fixture(scope="module")
@@ -172,8 +173,14 @@ def test_everybody_has_what_they_earned(scores, student):
 
 def test_the_table_has_the_same_points_and_only_the_exchange_says_when(rows):
     """Not a file that a student hands in."""
-    found = {student: (float(row["score"]), float(row["max_score"])) for student, row in rows.items()}
+    graded = {student: row for student, row in rows.items() if row["status"] == "graded"}
+    found = {student: (float(row["score"]), float(row["max_score"])) for student, row in graded.items()}
     assert found == {student: (sum(points.values()), ALL) for student, points in EARNED.items()}
+    assert rows.keys() <= CHANGES.keys() | REFUSED.keys()  # no file is a student
+    for student in rows.keys() - graded.keys():
+        row = rows[student]
+        assert REFUSED[student] in row["status"]
+        assert (row["score"], row["split_heads"]) == ("", "")
     assert rows["zed"]["timestamp"] == ""
     assert rows["ada"]["timestamp"].startswith(str(datetime.now(UTC).year))
 
@@ -191,7 +198,7 @@ def test_what_cannot_be_graded_is_named_and_stops_nobody(course, student):
 def test_nobody_else_is_named_and_what_lies_in_no_place_for_a_submission_is(course):
     _, done = course
     assert done.stderr.count("not graded: ") == len(REFUSED)
-    for place in ("'anna.zip'", "'bob/chapter3'"):
+    for place in ("'anna.zip'", "'flat.ipynb'", "'bob/chapter3'"):
         assert f"look at this: {place} in submitted/ is not a folder STUDENT/CHAPTER/" in done.stdout
 
 
@@ -199,7 +206,7 @@ def test_one_file_of_each_submission_goes_on(folder):
     for place, ending in {"autograded": "ipynb", "feedback": "html"}.items():
         for student in EARNED:
             files = [path.name for path in (folder / place / student).rglob("*") if path.is_file()]
-            assert set(files) - {"timestamp.txt"} == {f"{CHAPTER}.{ending}"}
+            assert set(files) - {"timestamp.txt", "submission_secret.txt"} == {f"{CHAPTER}.{ending}"}
 
 
 def test_a_submissions_metadata_goes_no_further(folder):
@@ -215,6 +222,19 @@ def test_a_submissions_metadata_goes_no_further(folder):
 
 def test_the_teachers_environment_is_not_inside(folder):
     assert not [p for p in folder.rglob("*") if p.is_file() and b"teachers-secret" in p.read_bytes()]
+
+
+def test_a_page_goes_back_through_the_exchange_under_a_name_that_only_its_student_knows(folder):
+    exchange = folder.parent / "exchange" / "attention"
+    for student in EXCHANGED:
+        nbgrader(folder, "release_feedback", CHAPTER, f"--student={student}")
+        page = folder / "feedback" / student / CHAPTER / f"{CHAPTER}.html"
+        (submitted,) = (exchange / "inbound").glob(f"{student}+{CHAPTER}+*")
+        secret = (submitted / "submission_secret.txt").read_text()
+        name = notebook_hash(secret=secret, notebook_id=CHAPTER)
+        assert (exchange / "feedback" / f"{name}.html").read_bytes() == page.read_bytes()
+    assert len(list((exchange / "feedback").iterdir())) == len(EXCHANGED)
+    assert (exchange / "feedback").stat().st_mode & 0o066 == 0
 
 
 def test_a_page_asks_no_other_host(folder):
@@ -240,8 +260,8 @@ def test_points_by_hand_and_of_an_earlier_submission_are_named(folder):
         gradebook.db.commit()
     done = run("grade", small, CHAPTER)
     assert done.returncode == 1
-    bob = "bob has 0.5 points by hand for check-split_heads; what was submitted now earns 0"
-    for words in ("zed was not graded now; the gradebook has 7 points", bob):
+    bob = "bob has 0.5 points by hand for split_heads; what was submitted now earns 0"
+    for words in (f"zed was not graded now; the gradebook has {sum(POINTS.values())} points", bob):
         assert f"look at this: {words}" in done.stdout
 
     backup, database = small / "gradebook.db.before-grading", small / "gradebook.db"
@@ -252,7 +272,7 @@ def test_points_by_hand_and_of_an_earlier_submission_are_named(folder):
     assert "is damaged" in done.stderr
     assert sorted(small.rglob("*")) == before
     with Gradebook(f"sqlite:///{backup}") as gradebook:
-        assert gradebook.find_submission(CHAPTER, "zed").score == 7
+        assert gradebook.find_submission(CHAPTER, "zed").score == sum(POINTS.values())
 
     # Sound, but no gradebook of this version: it stays as it is, and so does the last good copy.
     good = backup.read_bytes()
@@ -285,8 +305,18 @@ def test_links_between_chapters_lead_from_folder_to_folder(folder):
     for name in NAMES:
         text = (folder / "release" / name / f"{name}.ipynb").read_text(encoding="utf-8")
         assert "](../README.md)" not in text
-        for target in classroom.CHAPTER_LINK.findall(text):
+        for target in CHAPTER_LINK.findall(text):
             assert (folder / "release" / name / target).is_file(), target
+
+
+def test_a_chapter_that_is_handed_out_alone_has_no_link_to_another(tmp_path):
+    assert run("layout", tmp_path / "one", "0").returncode == 2
+    assert run("layout", tmp_path / "one", "03").returncode == 0
+    (file,) = (tmp_path / "one" / "release").glob("*/*.ipynb")
+    text = file.read_text(encoding="utf-8")
+    assert file.name == f"{CHAPTER}.ipynb"
+    assert not re.search(r"\]\((\.\./)?\d\d_", text)
+    assert "chapter 01" in text
 
 
 def test_nothing_outside_the_walls_was_in_reach(folder):
@@ -302,12 +332,18 @@ def test_nothing_outside_the_walls_was_in_reach(folder):
 def test_feedback_names_the_mistake_and_runs_nothing(folder):
     pages = [folder / "feedback" / student / CHAPTER / f"{CHAPTER}.html" for student in EXCHANGED]
     ada, bob, eve = [page.read_text(encoding="utf-8") for page in pages]
-    assert "split_heads: view-without-transpose, 0 of 1 point" in bob
-    assert "merge_heads: merge-without-transpose, 0 of 1 point" in bob
+    assert "✗ split_heads is not right yet: 0 of 1 point." in bob
+    assert "The name of this mistake: view-without-transpose" in bob
+    assert "The name of this mistake: merge-without-transpose" in bob
     assert 'href="#3-The-bare-view"' in bob
     assert 'id="3-The-bare-view"' in bob
-    assert "split_heads: right, 1 point" in ada
-    assert "data:image/png;base64," in ada
+    assert "✓ split_heads is right: 1 point." in ada
+    assert '<a href="#check-split_heads">split_heads</a> (Score: 1.0 / 1.0)' in ada
+    assert "Test cell" not in ada
+    assert "explore</span>" in bob
+    assert "&lt;explore." not in bob  # what no answer needs is not run
+    for page in ada, bob:
+        assert page.count("data:image/png;base64,") == 1  # one that the student has drawn is shown
     assert "<summary>Hint 1" in ada
     assert not re.search(r"<[^>]*alert\([1-4]\)|<script>alert", eve)
     assert "&lt;script&gt;alert(1)" in eve
@@ -325,6 +361,7 @@ AFTER = {
     "GradeApart.isolation = 'podman'": "for lack of a sandbox",
     "GradeApart.isolation = 'bubblewarp'": "bubblewarp",
     "GradeApart.enabled = False": "sets c.GradeApart.enabled",
+    "GradeApart.seed = 'known'": "sets c.GradeApart.seed",
     "GradeApart.seconds = 'long'": "'long'",
     "GradeApart.seconds = float('nan')": "seconds",
     "GradeApart.cell_seconds = -1": "cell_seconds",

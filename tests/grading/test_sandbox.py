@@ -197,7 +197,12 @@ def test_what_outlives_its_parent_is_ended(monkeypatch):
         commands = "cat /proc/[0-9]*/cmdline 2>/dev/null"
         return mark.encode() in subprocess.run(commands, shell=True, capture_output=True).stdout
 
-    request = {"steps": [{"run": source, "skip": []}, {"run": "while True: pass", "skip": []}]}
+    request = {
+        "steps": [
+            {"run": source, "skip": []},
+            {"run": "while True: pass", "skip": []},
+        ]
+    }
     with sandbox.Worker("bubblewrap") as worker:
         worker.process.stdin.write(json.dumps(request | {"exercises": {}, "seconds": 30}).encode())
         worker.process.stdin.close()
