@@ -1,0 +1,64 @@
+"""Makes a Unix account for each line of a class list: a CSV file with the columns that nbgrader imports.
+
+New accounts get a random password, which is written into a file that only root can read. An account that
+this hub did not make is never touched: a class list cannot name ``root``.
+"""
+
+import csv
+import grp
+import os
+import pwd
+import re
+import secrets
+import subprocess
+from pathlib import Path
+
+STUDENTS, TEACHERS = "mha-students", "mha-teachers"
+NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look like another one
+
+
+def listed(file: Path) -> list[str]:
+    """The column ``id`` of the class list.
+
+    Raises:
+        ValueError: there is no such column, or an id cannot be the name of an account.
+    """
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = csv.DictReader(lines)
+        if "id" not in (rows.fieldnames or []):
+            raise ValueError(f"{file} has no column `id` in its first line")
+        names = [row["id"].strip() for row in rows]
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise ValueError(
+                f"{file}: {name!a} cannot be an account: use a to z, 0 to 9 and -, a letter first"
+            )
+    if len(set(names)) < len(names):
+        raise ValueError(f"{file}: an id is there twice")
+    return names
+
+
+def make(names: list[str], group: str, passwords: Path) -> list[str]:
+    """Make the accounts that are missing, each with a closed home folder.
+
+    Returns:
+        the names of the new accounts. Their passwords are added to ``passwords``.
+
+    Raises:
+        ValueError: an account with this name exists, and this hub did not make it.
+    """
+    subprocess.run(["groupadd", "--force", "--system", group], check=True)
+    ours, existing = set(grp.getgrnam(group).gr_mem), {account.pw_name for account in pwd.getpwall()}
+    if strangers := sorted(set(names) & existing - ours):
+        raise ValueError(f"these accounts exist and are not this hub's: {', '.join(strangers)}; rename them")
+    new = [name for name in names if name not in existing]
+    for name in new:
+        options = ["--create-home", "--key", "HOME_MODE=0700", "--shell", "/bin/bash", "--groups", group]
+        subprocess.run(["useradd", *options, name], check=True)
+        password = "".join(secrets.choice(LETTERS) for _ in range(12))
+        subprocess.run(["chpasswd"], input=f"{name}:{password}\n", text=True, check=True)
+        handle = os.open(passwords, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(handle, f"{name},{password}\n".encode())
+        os.close(handle)
+    return new

@@ -1,0 +1,213 @@
+"""`make hub`: installs what the hub needs, makes the accounts of the class, runs hub and proxy until Ctrl-C.
+
+Everything is under one folder, by default /srv/mha-hub; run it again after any change. Only Python's standard
+library is used here, because nothing else is installed yet. The settings are environment variables:
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import accounts
+import limits
+
+ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = {
+    "HUB": "/srv/mha-hub",  # where everything is installed and kept
+    "HUB_URL": "http://127.0.0.1:8000",  # where the hub listens; another address needs the next two
+    "CERT": "",  # a certificate for TLS, as a PEM file,
+    "KEY": "",  # and its private key
+    "TEACHER": "teacher",  # the teacher's account
+    "STUDENT_MEMORY": "2G",  # that all processes of one student may use together
+    "STUDENT_CPU": "1",  # processors that one student may use
+    "TEACHER_MEMORY": "8G",  # the same for the teacher, who grades there, on all processors
+    "IDLE_SECONDS": "3600",  # until a server that nobody uses is ended
+    "HUB_PORT": "8081",  # two ports that are used inside this machine only
+    "PROXY_PORT": "8001",
+}
+NEEDED = {"node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux"}
+# Like `nbgrader release_assignment`, for all chapters in one process.
+RELEASE = """import sys
+from pathlib import Path
+from mha_lab.grading.course import settings
+api = settings(Path.cwd())
+api.config.ExchangeReleaseAssignment.force = True
+for name in sys.argv[1:]:
+    if not (done := api.release_assignment(name))["success"]:
+        sys.exit(f"{name}: {done}")
+"""
+
+
+def stop(why: str) -> None:
+    """End with one line."""
+    sys.exit(f"make hub: {why}")
+
+
+def run(*command: object, user: str = "", **options) -> None:
+    """A command that must succeed; as another user, in a clean environment and a private umask."""
+    words = [str(word) for word in command]
+    if user:
+        words = [shutil.which("runuser"), "-u", user, "--", "sh", "-c", 'umask 022; exec "$@"', "sh", *words]
+    if subprocess.run(words, check=False, **options).returncode:
+        stop(f"this failed, and the lines above say why: {' '.join(map(str, command))}")
+
+
+def look(settings: dict[str, str]) -> None:
+    """Stop with one line if something is missing or unsafe."""
+    if os.geteuid() != 0:
+        stop("only root can start servers as the students' accounts: sudo make hub")
+    python = Path(sys.executable).resolve()
+    if sys.version_info < (3, 11):  # noqa: UP036  it may be any Python that is called here
+        stop("Python 3.11 or newer is needed: make hub PYTHON=python3.11")
+    if closed := [folder for folder in python.parents if not folder.stat().st_mode & stat.S_IXOTH]:
+        stop(f"students cannot run {python}, because {closed[0]} is closed: make hub PYTHON=/usr/bin/python3")
+    if missing := sorted({package for program, package in NEEDED.items() if not shutil.which(program)}):
+        stop(f"some programs are missing: apt install {' '.join(missing)}")
+    if urlsplit(settings["HUB_URL"]).hostname not in ("127.0.0.1", "localhost") and not settings["CERT"]:
+        stop("passwords would cross the network in the clear: set CERT and KEY, or keep 127.0.0.1")
+    try:
+        limits.group("test", 2**30, 1.0)
+    except OSError as error:
+        if settings["STUDENT_MEMORY"] != "0":
+            stop(f"no limits of memory can be set here ({error}): to go on without, say STUDENT_MEMORY=0")
+
+
+def changed(mark: Path, *files: Path) -> str:
+    """The hash of the files if it is not the one in the mark, else an empty string."""
+    found = hashlib.sha256()
+    for file in files:
+        found.update(file.read_bytes())
+    now = found.hexdigest()
+    return "" if mark.exists() and mark.read_text() == now else now
+
+
+def install(hub: Path) -> None:
+    """The course's environment with JupyterHub in ``env``, and the proxy in ``node_modules``."""
+    env, here = hub / "env", ROOT / "hub"
+    named = ("pyproject.toml", "constraints.txt", "hub/requirements.txt", "hub/package-lock.json")
+    package = sorted(p for p in (ROOT / "mha_lab").rglob("*") if p.is_file() and p.suffix != ".pyc")
+    if new := changed(hub / ".installed", *(ROOT / name for name in named), *package):
+        print(f"installing into {hub} (a few minutes the first time)", flush=True)
+        if not (env / "bin" / "pip").exists():
+            run(sys.executable, "-m", "venv", env)
+        run(env / "bin" / "pip", "install", "--quiet", "--upgrade", "pip")
+        pins = ["--constraint", ROOT / "constraints.txt", "--requirement", here / "requirements.txt"]
+        run(env / "bin" / "pip", "install", "--quiet", *pins, f"{ROOT}[lab,class]")
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(here / name, hub)
+        run("npm", "ci", "--silent", "--prefix", hub)
+        (hub / ".installed").write_text(new)
+    etc = env / "etc" / "jupyter"
+    (etc / "labconfig").mkdir(parents=True, exist_ok=True)
+    for name in ("nbgrader_config.py", "jupyter_server_config.json"):
+        shutil.copy(here / name, etc / name)
+    shutil.copy(here / "page_config.json", etc / "labconfig")
+    settings = env / "share" / "jupyter" / "lab" / "settings"
+    settings.mkdir(parents=True, exist_ok=True)
+    shutil.copy(here / "overrides.json", settings)  # no question about news, and no look for them
+
+
+def hand_out(hub: Path, teacher: str) -> None:
+    """The teacher's course folder, the chapters in the exchange, and the folder that students pull from."""
+    chapters = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
+    if not (new := changed(hub / ".handed-out", *chapters)):
+        return
+    print("handing out the chapters", flush=True)
+    python, copies, pull = hub / "env" / "bin" / "python", hub / "source", hub / "chapters"
+    shutil.rmtree(copies, ignore_errors=True)
+    shutil.copytree(ROOT / "notebooks", copies)
+    course = Path("~" + teacher).expanduser() / "course"
+    places = {"HOME": course.parent, "PATH": f"{python.parent}:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    as_teacher = {"user": teacher, "env": {name: str(value) for name, value in places.items()}}
+    (hub / "exchange").mkdir(exist_ok=True)
+    (hub / "exchange").chmod(0o1777)  # nbgrader wants it open; 1: nobody deletes what is another's
+    layout = ["-m", "mha_lab.grading", "layout", course, "--chapters", copies]
+    run(python, *layout, cwd=hub, **as_teacher)
+    run(python, "-W", "ignore", "-c", RELEASE, *(c.stem for c in chapters), cwd=course, **as_teacher)
+    shutil.copytree(course / "release", pull, dirs_exist_ok=True)
+    git = ["git", "-C", pull, "-c", "user.name=the course", "-c", "user.email=nobody@localhost"]
+    run("git", "init", "--quiet", "--initial-branch=main", pull)
+    run(*git, "add", "--all")
+    run(*git, "commit", "--quiet", "--allow-empty", "--message=The chapters")
+    run("chmod", "-R", "u=rwX,go=rX", pull)
+    (hub / "gitconfig").write_text(f"[safe]\n\tdirectory = {pull}\n\tdirectory = {pull}/.git\n")
+    (hub / ".handed-out").write_text(new)
+
+
+def proxy(settings: dict[str, str]) -> list[str]:
+    """The command of configurable-http-proxy; its token is in the environment."""
+    url = urlsplit(settings["HUB_URL"])
+    command = [f"{settings['HUB']}/node_modules/.bin/configurable-http-proxy"]
+    command += ["--ip", url.hostname, "--port", str(url.port or {"http": 80, "https": 443}[url.scheme])]
+    command += ["--api-ip", "127.0.0.1", "--api-port", settings["PROXY_PORT"], "--log-level", "warn"]
+    command += ["--error-target", f"http://127.0.0.1:{settings['HUB_PORT']}/hub/error"]
+    return command + (
+        ["--ssl-cert", settings["CERT"], "--ssl-key", settings["KEY"]] if settings["CERT"] else []
+    )
+
+
+def keep_running(commands: dict[str, list[str]], environment: dict[str, str], state: Path) -> None:
+    """Run both until this program is asked to end; what ends by itself is started again."""
+    asked = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: asked.append(number))
+    running: dict[str, subprocess.Popen] = {}
+    while not asked:
+        for name, command in commands.items():
+            if name not in running or running[name].poll() is not None:
+                if name in running:
+                    print(f"the {name} ended ({running[name].returncode}); starting it again", flush=True)
+                    time.sleep(1)
+                log = (state / f"{name}.log").open("ab")
+                # A session of its own: Ctrl-C reaches only this program, which ends the others in order.
+                running[name] = subprocess.Popen(
+                    command, env=environment, cwd=state, stdout=log, stderr=log, start_new_session=True
+                )
+                log.close()
+                (state / f"{name}.pid").write_text(str(running[name].pid))
+        time.sleep(0.5)
+    for name in ("hub", "proxy"):
+        running[name].terminate()
+        running[name].wait()
+
+
+def main(file: str) -> None:
+    """See the module."""
+    settings = {name: os.environ.get(name) or usual for name, usual in SETTINGS.items()}
+    look(settings)
+    hub, given = Path(settings["HUB"]), Path(file).resolve()
+    state = hub / "state"
+    state.mkdir(parents=True, exist_ok=True)
+    state.chmod(0o700)
+    if not given.is_file():
+        stop(f"there is no class list {given}; its first line is: id,first_name,last_name,email")
+    try:
+        passwords = state / "passwords.csv"
+        new = accounts.make([settings["TEACHER"]], accounts.TEACHERS, passwords)
+        new += accounts.make(accounts.listed(given), accounts.STUDENTS, passwords)
+    except ValueError as reason:
+        stop(str(reason))
+    install(hub)
+    hand_out(hub, settings["TEACHER"])
+    if new:
+        print(f"{len(new)} new accounts; their first passwords are in {passwords}")
+    token = {"CONFIGPROXY_AUTH_TOKEN": secrets.token_hex(32), "CLASS": str(given)}
+    path = {"PATH": f"{hub / 'env' / 'bin'}:{hub / 'node_modules' / '.bin'}:{os.environ['PATH']}"}
+    commands = {
+        "proxy": proxy(settings),
+        "hub": [str(hub / "env/bin/jupyterhub"), "--config", str(ROOT / "hub/jupyterhub_config.py")],
+    }
+    print(f"the hub is at {settings['HUB_URL']}; Ctrl-C ends it; its log is {state / 'hub.log'}", flush=True)
+    keep_running(commands, os.environ | settings | token | path, state)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,181 @@
+"""The hub's files without a hub: the class list, the limits, the values for Kubernetes."""
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from traitlets.config import Config
+
+from tests.notebooks.chapters import ROOT
+
+HUB = ROOT / "hub"
+ACCOUNTS, LIMITS = (runpy.run_path(str(HUB / f"{name}.py")) for name in ("accounts", "limits"))
+SCHEMA = os.environ.get("Z2JH_SCHEMA", "")  # values.schema.json of the chart
+
+
+def class_list(folder, text):
+    (folder / "class.csv").write_text(text, encoding="utf-8")
+    return folder / "class.csv"
+
+
+def test_a_class_list_is_that_of_nbgrader(tmp_path):
+    text = "\ufeffid,first_name,last_name,email\nada,Ada,Lovelace,ada@example.org\nbob-2,Bob,Two,\n"
+    assert ACCOUNTS["listed"](class_list(tmp_path, text)) == ["ada", "bob-2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("name\nada\n", "no column `id`"),
+        ("id\nada\nada\n", "twice"),
+        ("id\n../../etc\n", "cannot be an account"),
+        ("id\n-G\n", "cannot be an account"),
+        ("id\nAda\n", "cannot be an account"),
+        ("id\nada:x\n", "cannot be an account"),
+    ],
+)
+def test_a_class_list_that_cannot_be_used_is_refused(tmp_path, text, reason):
+    with pytest.raises(ValueError, match=reason):
+        ACCOUNTS["listed"](class_list(tmp_path, text))
+
+
+def test_an_account_that_the_hub_did_not_make_is_left_alone(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: done.append(command))
+    monkeypatch.setattr("grp.getgrnam", lambda name: type("Group", (), {"gr_mem": ["ada"]}))
+    with pytest.raises(ValueError, match="root"):
+        ACCOUNTS["make"](["ada", "root"], "mha-students", tmp_path / "passwords.csv")
+    assert [command[0] for command in done] == ["groupadd"]
+    assert not (tmp_path / "passwords.csv").exists()
+
+
+def test_the_limits_are_written_for_both_versions_of_control_groups(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for controller in ("memory", "cpu", "pids"):
+        (one / controller).mkdir(parents=True)
+    two.mkdir()
+    (two / "cgroup.controllers").touch()
+    entries = LIMITS["group"]("ada", 2**31, 1.5, root=one)
+    assert (one / "memory/mha-hub/ada/memory.limit_in_bytes").read_text() == str(2**31)
+    assert (one / "cpu/mha-hub/ada/cpu.cfs_quota_us").read_text() == "150000"
+    assert entries == [str(one / part / "mha-hub/ada/cgroup.procs") for part in ("memory", "cpu", "pids")]
+    entries = LIMITS["group"]("ada", 2**31, 1.5, root=two)
+    assert (two / "mha-hub/ada/memory.max").read_text() == str(2**31)
+    assert (two / "mha-hub/ada/cpu.max").read_text() == "150000 100000"
+    assert "+memory" in (two / "mha-hub/cgroup.subtree_control").read_text()
+    assert entries == [str(two / "mha-hub/ada/cgroup.procs")]
+
+
+def test_a_teacher_who_grades_has_more_memory_than_a_student(monkeypatch):
+    monkeypatch.syspath_prepend(HUB)
+    start = runpy.run_path(str(HUB / "start.py"))["SETTINGS"]
+    assert (
+        LIMITS["in_bytes"](start["TEACHER_MEMORY"])
+        == 4 * LIMITS["in_bytes"](start["STUDENT_MEMORY"])
+        == 8 * 2**30
+    )
+    assert [LIMITS["in_bytes"](text) for text in ("512M", "1.5G", "0")] == [2**29, 3 * 2**29, 0]
+    # The load test grades within the limits of that server.
+    (teach,) = re.findall(r"(?ms)^    async def teach.+?^    def ", (HUB / "load_test.py").read_text("utf-8"))
+    assert "limits.enter(entries)" in teach
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"HUB_URL": "http://0.0.0.0:8000"}, "set CERT and KEY"),
+        ({"PATH": ""}, "programs are missing: apt install"),
+    ],
+)
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="the hub starts as root only")
+def test_a_hub_that_is_not_safe_or_complete_does_not_start(tmp_path, settings, reason):
+    python = "/usr/bin/python3"  # another one may be in a home folder, which is another reason
+    if not Path(python).exists():
+        pytest.skip("there is no /usr/bin/python3")
+    program = [python, str(HUB / "start.py"), "no-class.csv"]
+    environment = os.environ | {"HUB": str(tmp_path / "hub")} | settings
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert reason in done.stderr or "apt install" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "hub").exists()
+
+
+def test_every_server_and_port_of_the_hub_is_bound_to_this_machine():
+    assert '"HUB_URL": "http://127.0.0.1:8000"' in _start()
+    text = "".join(path.read_text(encoding="utf-8") for path in HUB.glob("*.py"))
+    assert "0.0.0.0" not in text
+    assert 'c.Spawner.ip = "127.0.0.1"' in text
+
+
+def test_what_is_installed_is_pinned_and_names_no_registry():
+    lock = json.loads((HUB / "package-lock.json").read_text(encoding="utf-8"))
+    wanted = json.loads((HUB / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    for name, version in wanted.items():
+        assert lock["packages"][f"node_modules/{name}"]["version"] == version
+    assert not [about["resolved"] for about in lock["packages"].values() if "resolved" in about]
+    lines = (HUB / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert all(re.fullmatch(r"#.*|[\w-]+==[\d.]+", line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name", ["jupyterhub_config", "nbgrader_config", "load_test", "z2jh/nbgrader_config"]
+)
+def test_the_programs_of_the_hub_compile(name):
+    path = HUB / f"{name}.py"
+    compile(path.read_text(encoding="utf-8"), str(path), "exec")
+
+
+def test_kubernetes_gets_what_the_chart_accepts(tmp_path):
+    if not SCHEMA:
+        pytest.skip("name values.schema.json of Zero to JupyterHub in Z2JH_SCHEMA")
+    schema = _without_required(json.loads(Path(SCHEMA).read_text(encoding="utf-8")))
+    schema.pop("$schema", None)
+    (tmp_path / "schema.json").write_text(json.dumps(schema), encoding="utf-8")
+    program = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(tmp_path / "schema.json")]
+    done = subprocess.run([*program, str(HUB / "z2jh" / "values.yaml")], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode()
+
+
+def _without_required(schema):
+    """The chart's own values fill in what is required."""
+    if isinstance(schema, dict):
+        return {
+            k: _without_required(v)
+            for k, v in schema.items()
+            if not (k == "required" and isinstance(v, list))
+        }
+    return [_without_required(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def test_the_minutes_of_the_first_lesson_are_those_of_its_steps():
+    guide = (ROOT / "docs" / "before-the-first-lesson.md").read_text(encoding="utf-8")
+    steps = re.findall(r"(?m)^## \d\. .+\((\d+) minutes", guide)
+    assert re.findall(r"takes (\d+) minutes, and most", guide) == [str(sum(map(int, steps)))]
+
+
+def test_on_kubernetes_a_file_of_a_user_number_without_a_name_is_collected():
+    settings = Config()
+    file = HUB / "z2jh" / "nbgrader_config.py"
+    runpy.run_path(str(file), {"get_config": lambda: settings})
+    assert settings.ExchangeCollect.check_owner is False
+
+
+def test_the_image_copies_files_that_exist_and_has_the_limits_of_the_hub():
+    recipe = (HUB / "z2jh" / "Dockerfile").read_text(encoding="utf-8")
+    copied = [word for line in re.findall(r"(?m)^COPY (.+) \S+$", recipe) for word in line.split()]
+    assert len(copied) > 5
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    values = yaml.safe_load((HUB / "z2jh" / "values.yaml").read_text(encoding="utf-8"))["singleuser"]
+    assert values["memory"]["limit"] == re.search(r'"STUDENT_MEMORY": "(\w+)"', _start())[1]
+    assert values["cpu"]["limit"] == float(re.search(r'"STUDENT_CPU": "([\d.]+)"', _start())[1])
+
+
+def _start():
+    return (HUB / "start.py").read_text(encoding="utf-8")
