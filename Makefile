@@ -5,14 +5,14 @@ CONSTRAINTS ?= constraints.txt
 PY := $(VENV)/bin/python
 LAB_FLAGS ?=
 N ?= 20
-NBVAL := -p no:cacheprovider -p tools.pictures -W default --nbval --nbval-current-env --nbval-cell-timeout=120
+NBVAL := -p no:cacheprovider -p tools.pictures -W default --nbval --nbval-current-env --nbval-cell-timeout=300
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export VENV CONSTRAINTS
 
 # Outputs are the same with and without a network: no check downloads a gigabyte.
 test-fast test-slow test-notebooks notebooks refresh repeat-notebooks bench: export HF_HUB_OFFLINE := 1
 # Small tensors gain nothing from a second thread, and workers would fight for it.
-test-docs test-fast test-slow test-notebooks: export OMP_NUM_THREADS := 1
+test-docs test-fast test-slow test-browser test-grading test-colab test-trainings test-notebooks: export OMP_NUM_THREADS := 1
 
 .PHONY: help
 help: ## this list
@@ -60,45 +60,54 @@ test-fast: setup ## package, exercises, files; one build of the website; one exp
 
 .PHONY: test-slow
 test-slow: setup ## whole trainings, tests against lucky answers, other programs
-	@$(PY) -m pytest -q -n 2 --dist loadfile -m "slow and not (browser or grading or colab)"
+	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "slow and not (browser or grading or training or colab)"
 
+.PHONY: test-trainings
+test-trainings: setup ## what the chapters say of five trainings, with all five seeds: twenty minutes
+	@$(PY) -m pytest -q -n 2 --dist loadfile -m training
+
+# A browser on a busy machine may draw late: a test that fails is run once more, and the last lines name it.
 .PHONY: test-browser
 test-browser: setup ## every explorable, JupyterLab and Notebook, every page of the website
-	@$(PY) -m pytest -q -n 3 --dist loadfile -m browser
+	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m browser --reruns 1 -r R
 
 .PHONY: test-grading
 test-grading: setup ## the class, including submissions of hostile students
-	@$(PY) -m pytest -q -n 2 --dist loadfile -m grading
+	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m grading
 
 .PHONY: test-notebooks
 test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs
-	@$(PY) -m pytest -q $(NBVAL) -n 2 --dist loadfile notebooks
+	@$(PY) tools/notebooks.py merge
+	@$(PY) -m pytest -q $(NBVAL) -n 2 --dist loadfile build/chapters
 
 .PHONY: test-colab
-test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel
+test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel; the handout
 	@$(PY) -m pytest -q -m colab
 
 # In a separate environment, all checks that depend on versions; those that only read files are left out.
 define other-versions
-@mkdir -p build && $${PYTHON:-python3} tools/bounds.py $(1) >build/$(1).txt
 @EXTRAS=all VENV=.venv-$(1) CONSTRAINTS=build/$(1).txt sh tools/setup.sh
 @VENV=.venv-$(1) CONSTRAINTS=build/$(1).txt PYTEST_ADDOPTS="-W default --ignore tests/project --ignore tests/test_figures.py" \
 	$(MAKE) --no-print-directory -k test-docs test-fast test-slow test-grading test-notebooks
 endef
 
 .PHONY: test-oldest
-test-oldest: ## the checks of behaviour with the lower bounds of pyproject.toml
+test-oldest: setup ## the checks of behaviour with the lower bounds of what learners install
+	@mkdir -p build && $(PY) -m uv pip compile -q --no-deps --no-annotate --resolution lowest-direct \
+		--extra lab --extra class --extra pretrained pyproject.toml -o build/oldest.txt
 	$(call other-versions,oldest)
 
 .PHONY: test-newest
 test-newest: ## the checks of behaviour with the newest releases
+	@mkdir -p build && : >build/newest.txt
 	$(call other-versions,newest)
 
 .PHONY: repeat-notebooks
 repeat-notebooks: setup ## run the chapters N=20 times; stop at the first difference
+	@$(PY) tools/notebooks.py merge
 	@for i in $$(seq 1 $(N)); do \
 		echo "== run $$i of $(N)"; \
-		$(PY) -m pytest -q -n 2 --dist loadfile $(NBVAL) notebooks || exit 1; \
+		$(PY) -m pytest -q -n 2 --dist loadfile $(NBVAL) build/chapters || exit 1; \
 	done; echo "$(N) runs, no difference"
 
 .PHONY: notebooks
@@ -109,19 +118,31 @@ notebooks: setup ## run every chapter, or CHAPTER=03, in a fresh kernel and stor
 refresh: setup ## run every chapter, and store those whose outputs or pictures have changed
 	@$(PY) -m tools.notebooks refresh $(CHAPTER)
 
+.PHONY: handout
+handout: setup ## write build/handout.zip for students: the chapters, or CHAPTER=03, the package, how to install them
+	@$(PY) -m tools.handout zip $(CHAPTER)
+
+.PHONY: projector
+projector: setup ## copy every chapter, or CHAPTER=03, into build/projector without outputs, hints and answers
+	@$(PY) -m tools.handout projector $(CHAPTER)
+
 COURSE ?= course
 
 .PHONY: classroom
-classroom: setup ## a course for nbgrader in COURSE=course: each chapter is an assignment, ready to hand out
-	@$(PY) -m tools.classroom layout "$(COURSE)"
+classroom: setup ## a course for nbgrader in COURSE=course: each chapter is an assignment, or only CHAPTER=03
+	@$(PY) -m mha_lab.grading layout "$(COURSE)" $(CHAPTER)
 
 .PHONY: collect
-collect: setup ## take the submissions of CHAPTER=03_splitting_heads from nbgrader's exchange into COURSE=course
-	@$(PY) -m tools.classroom collect "$(COURSE)" "$(CHAPTER)"
+collect: setup ## take the submissions of CHAPTER=03 from ZIP=file.zip of Moodle or Canvas, or from nbgrader's exchange, into COURSE=course
+	@$(PY) -m mha_lab.grading collect "$(COURSE)" "$(CHAPTER)" --zip "$(ZIP)"
 
 .PHONY: grade
-grade: setup ## autograde CHAPTER=03_splitting_heads in COURSE=course: points, feedback, grades.csv
-	@$(PY) -m tools.classroom grade "$(COURSE)" "$(CHAPTER)"
+grade: setup ## autograde CHAPTER=03 in COURSE=course: points, feedback, tables, report; JOBS=2 at a time, or one for each core
+	@$(PY) -m mha_lab.grading grade "$(COURSE)" "$(CHAPTER)" --jobs "$(or $(JOBS),0)"
+
+.PHONY: report
+report: setup ## what to teach next, from the graded submissions of CHAPTER=03 in COURSE=course: two pages
+	@$(PY) -m mha_lab.grading report "$(COURSE)" "$(CHAPTER)"
 
 .PHONY: exercise
 exercise: setup ## a skeleton of all parts of an exercise: NAME=double_rows CHAPTER=03
@@ -135,6 +156,12 @@ exercise-check: setup ## every check that can fail because of NAME=double_rows
 figures: setup ## draw everything under figures/ again
 	@$(PY) -m tools.figures
 
+CLASS ?= class.csv
+
+.PHONY: hub
+hub: ## as root: a JupyterHub for the class list CLASS=class.csv on this machine; hub/start.py lists the settings
+	@$(or $(PYTHON),python3) hub/start.py "$(CLASS)"
+
 SITE ?= build/site
 
 .PHONY: site
@@ -142,8 +169,12 @@ site: setup ## the website of the chapters in SITE=build/site, from their stored
 	@$(PY) -m tools.site "$(SITE)"
 
 .PHONY: matrix
-matrix: setup ## write docs/check-matrix.md: what check says about the first tries of readers
+matrix: setup ## write docs/check-matrix.md and docs/wrong-answers: what check says about the first tries of readers
 	@$(PY) -m tests.check.matrix
+
+.PHONY: class-report
+class-report: setup ## write docs/class-report-example.html: the report about a simulated class
+	@$(PY) -m tests.grading.simulated
 
 .PHONY: stability
 stability: setup ## every first try on N=20 sets of random problems: is it always named the same?

@@ -9,11 +9,12 @@ import argparse
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from tools.notebooks import exercise_of, to_text
+from tools.notebooks import MERGED, exercise_of, merge, to_text
 from tools.sync import ROOT, chapter_paths
 
 MODULE = '''"""Chapter {number}: say in a few words what is asked."""
@@ -133,19 +134,25 @@ def check(name: str) -> int:
     chapter = find(name).chapter
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     ours = ["tests/check/test_exercises.py", "tests/check/test_corpus.py", "tests/check/test_mutants.py"]
-    nbval = ["-W", "default", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=120"]
+    nbval = ["-W", "default", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=300"]
     steps = {
         "change the exercise, its tries or its predicates": [*pytest, *ours, "-k", name],
         f"change its cells in notebooks/{chapter}.ipynb": [
             *pytest, "tests/notebooks/test_structure.py", "-k", chapter,
         ],
-        f"run: make notebooks CHAPTER={chapter[:2]}": [*pytest, *nbval, f"notebooks/{chapter}.ipynb"],
+        f"run: make notebooks CHAPTER={chapter[:2]}": [*pytest, *nbval, str(MERGED / f"{chapter}.ipynb")],
         f"run: .venv/bin/python -m tests.check.matrix row {name}": [
             sys.executable, "-m", "tests.check.matrix", "same", name,
         ],
         "run: make sync": [sys.executable, "-m", "tools.sync", "check"],
-        "run: make format": [sys.executable, "-m", "ruff", "check", "--quiet", "."],
+        "run: make format, and change what make lint still names": [
+            sys.executable, "-m", "ruff", "check", "--quiet", ".",
+        ],
+        "run: make format": [sys.executable, "-m", "ruff", "format", "--check", "--quiet", "."],
+        "run: make format, it also cleans chapters": [sys.executable, "-m", "tools.notebooks", "check"],
+        "remove the import that make lint names": [str(Path(sys.executable).with_name("lint-imports"))],
     }  # fmt: skip
+    merge([ROOT / "notebooks" / f"{chapter}.ipynb"])
     to_do = [what for what, command in steps.items() if subprocess.run(command, cwd=ROOT).returncode]
     print("\n".join(f"TO DO: {what}" for what in to_do) or f"{name}: all is right")
     return int(bool(to_do))

@@ -2,16 +2,22 @@
 
 ``run`` executes each chapter in one fresh kernel of this Python and writes it back. ``refresh`` writes only
 those whose outputs or pictures have changed. ``clean`` writes back the stored outputs, after a change of
-text only; ``check`` says which chapters are not clean. Cleaning keeps
-what a reader sees and what a test compares (outputs, counts, ids, tags, alternative texts) and drops the
-rest (times, versions, widget state), so that a second run on one machine gives the same bytes. It also
-marks the exercises for nbgrader, so that a chapter can be used as an assignment without changes.
+text only; ``check`` says which chapters are not clean. ``merge`` writes whole chapters into
+``build/chapters``.
+
+Cleaning keeps what a reader sees and what a test compares (outputs, counts, ids, tags, alternative texts) and
+drops the rest (times, versions, widget state), so that a second run on one machine gives the same bytes. It
+also marks the exercises for nbgrader, so that a chapter can be used as an assignment without changes.
+
+A cell with the tag ``predict`` answers a question that the reader should think about first. Its outputs are
+not in the chapter but in ``notebooks/expected/``. A chapter with these outputs in it is called whole.
 """
 
 import argparse
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +34,10 @@ from nbformat import NotebookNode
 
 from mha_lab.exercises import find, names
 
-FOLDER = Path(__file__).parents[1] / "notebooks"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "notebooks"
+MERGED = ROOT / "build" / "chapters"
+PREDICT = "predict"  # the tag of a cell whose outputs answer a prediction
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -61,7 +70,7 @@ def execute(
     specs = OnePython()
     specs.interpreter = python
     manager = AsyncKernelManager(kernel_spec_manager=specs)
-    client = NotebookClient(notebook, km=manager, timeout=120, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(notebook, km=manager, timeout=300, resources={"metadata": {"path": str(folder)}})
     # A backend chosen in the shell would keep the pictures out of the notebook.
     env = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     env |= variables or {}
@@ -141,6 +150,55 @@ def to_text(notebook: NotebookNode) -> str:
     return nbformat.writes(notebook) + "\n"
 
 
+def expected(path: Path) -> Path:
+    """The file with the outputs that a chapter does not show before it runs."""
+    return path.parent / "expected" / f"{path.stem}.json"
+
+
+def read_whole(path: Path) -> NotebookNode:
+    """A chapter with all its outputs, also those that answer a prediction."""
+    notebook, file = nbformat.read(path, as_version=4), expected(path)
+    outputs = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    for number, cell in enumerate(code, 1):
+        if cell.id in outputs and not cell.outputs:
+            cell.outputs, cell.execution_count = nbformat.from_dict(outputs[cell.id]), number
+        elif PREDICT in cell.metadata.get("tags", []):
+            cell.execution_count = number
+    return notebook
+
+
+def files(path: Path, whole: NotebookNode) -> dict[Path, str]:
+    """The content of a chapter's two files: itself, and the outputs that answer its predictions."""
+    stored, hidden = nbformat.from_dict(whole), {}
+    for cell in stored.cells:
+        if cell.cell_type == "code" and PREDICT in cell.metadata.get("tags", []):
+            if cell.outputs:
+                hidden[cell.id] = cell.outputs
+            cell.outputs, cell.execution_count = [], None
+    apart = json.dumps(hidden, indent=1, sort_keys=True, ensure_ascii=False) + "\n" if hidden else ""
+    return {path: to_text(stored), expected(path): apart}
+
+
+def different(path: Path, whole: NotebookNode) -> dict[Path, str]:
+    """Those of the chapter's files that the disk has with another content; no content means no file."""
+    return {
+        file: text
+        for file, text in files(path, whole).items()
+        if (file.read_text(encoding="utf-8") if file.is_file() else "") != text
+    }
+
+
+def write(texts: dict[Path, str]) -> None:
+    """Write files, the same bytes on every system; a file without content is removed."""
+    for file, text in texts.items():
+        file.parent.mkdir(exist_ok=True)
+        if text:
+            file.write_text(text, encoding="utf-8", newline="\n")
+        else:
+            file.unlink(missing_ok=True)
+
+
 def run(paths: list[Path]) -> int:
     """Execute, clean and write each chapter. A chapter that fails does not change."""
     for path in paths:
@@ -151,12 +209,10 @@ def run(paths: list[Path]) -> int:
         except CellExecutionError as error:
             print(f"{path.name}: not written, a cell failed\n\n{error}", file=sys.stderr)
             return 1
-        text = to_text(clean(notebook, path.stem))
-        path.write_text(text, encoding="utf-8", newline="\n")
-        print(
-            f"{path.name:34} {time.perf_counter() - start:5.1f} s  {len(text.encode()) / 1000:4.0f} kB",
-            flush=True,
-        )
+        texts = files(path, clean(notebook, path.stem))
+        write(texts)
+        size = sum(len(text.encode()) for text in texts.values()) / 1000
+        print(f"{path.name:34} {time.perf_counter() - start:5.1f} s  {size:4.0f} kB", flush=True)
     return 0
 
 
@@ -166,7 +222,7 @@ def refresh(paths: list[Path]) -> int:
 
     changed = []
     for path in paths:
-        notebook = nbformat.read(path, as_version=4)
+        notebook = read_whole(path)
         stored = clean(notebook, path.stem)
         try:
             execute(notebook, path.parent)
@@ -175,7 +231,7 @@ def refresh(paths: list[Path]) -> int:
             return 1
         fresh = clean(notebook, path.stem)
         if any(_changed(*cells, all_same) for cells in zip(stored.cells, fresh.cells, strict=True)):
-            path.write_text(to_text(fresh), encoding="utf-8", newline="\n")
+            write(files(path, fresh))
             changed.append(path.name)
         print(f"{path.name}: {'written again' if path.name in changed else 'as stored'}", flush=True)
     return 0
@@ -193,18 +249,17 @@ def _changed(stored: NotebookNode, fresh: NotebookNode, same_pictures: Callable[
     return words(stored) != words(fresh) or not same_pictures(fresh.outputs, stored.outputs)
 
 
-def dirty(paths: list[Path]) -> Iterator[tuple[Path, str]]:
-    """Each chapter that cleaning would change, with the text that it should have."""
+def dirty(paths: list[Path]) -> Iterator[tuple[Path, dict[Path, str]]]:
+    """Each chapter that cleaning would change, with the files that would change."""
     for path in paths:
-        text = to_text(clean(nbformat.read(path, as_version=4), path.stem))
-        if path.read_text(encoding="utf-8") != text:
-            yield path, text
+        if found := different(path, clean(read_whole(path), path.stem)):
+            yield path, found
 
 
 def clean_stored(paths: list[Path]) -> int:
     """Clean chapters without running them: their outputs stay."""
-    for path, text in dirty(paths):
-        path.write_text(text, encoding="utf-8", newline="\n")
+    for path, texts in dirty(paths):
+        write(texts)
         print(path.name)
     return 0
 
@@ -217,9 +272,18 @@ def check(paths: list[Path]) -> int:
     return 1 if found else 0
 
 
+def merge(paths: list[Path]) -> int:
+    """Write whole chapters into ``build/chapters``, where nbval runs and compares them."""
+    shutil.rmtree(MERGED, ignore_errors=True)
+    MERGED.mkdir(parents=True)
+    for path in paths:
+        write({MERGED / path.name: to_text(read_whole(path))})
+    return 0
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["run", "refresh", "clean", "check"])
+    parser.add_argument("command", choices=["run", "refresh", "clean", "check", "merge"])
     parser.add_argument("chapters", nargs="*", help="file names or their first letters; all if none")
     given = parser.parse_args(arguments)
     paths = sorted(FOLDER.glob("*.ipynb"))
@@ -229,7 +293,8 @@ def main(arguments: list[str]) -> int:
     if not paths:
         print(f"no chapter matches {given.chapters}", file=sys.stderr)
         return 1
-    return {"run": run, "refresh": refresh, "clean": clean_stored, "check": check}[given.command](paths)
+    commands = {"run": run, "refresh": refresh, "clean": clean_stored, "check": check, "merge": merge}
+    return commands[given.command](paths)
 
 
 if __name__ == "__main__":

@@ -22,15 +22,23 @@ from nbval import plugin
 PINNED = re.search(r"(?m)^matplotlib==(.+)$", Path("constraints.txt").read_text(encoding="utf-8"))[1]
 COMPARABLE = mpl.__version__ == PINNED and platform.system() == "Linux" and platform.machine() == "x86_64"
 TRAINED = "trained"
-MAX_DIFFERENCE = 0.002  # of the mean over all pixels, each from 0 to 1; a changed colour gives 0.01 and more
+# Each pixel is from 0 to 1. Weights that were trained on another processor change shades, or the last digit
+# of a number: 0.0025 of the mean over all pixels, and up to 0.02 in a tile. Another colour for the thin lines
+# of one tensor gives 0.05 in several tiles, another pale colour of boxes 0.037.
+MAX_DIFFERENCE, MAX_IN_A_TILE, TILE, TILES = 0.005, 0.03, 32, 3
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two pictures, PNG as base64, look alike."""
+    """Whether two pictures, PNG as base64, look alike: on the whole, and in all but a few tiles."""
     if one == other:
         return True
     a, b = (imread(io.BytesIO(base64.b64decode(png))) for png in (one, other))
-    return a.shape == b.shape and float(np.abs(a - b).mean()) < MAX_DIFFERENCE
+    if a.shape != b.shape:
+        return False
+    difference = np.abs(a - b).mean(axis=-1)
+    down, right = (size // TILE for size in difference.shape)
+    tiles = difference[: down * TILE, : right * TILE].reshape(down, TILE, right, TILE).mean(axis=(1, 3))
+    return difference.mean() < MAX_DIFFERENCE and (tiles > MAX_IN_A_TILE).sum() < TILES
 
 
 def all_same(outputs: Iterable, others: Iterable) -> bool:

@@ -87,7 +87,7 @@ case $complaints in
     stop "the installation failed; the lines above are pip's. Run this again to go on"
     ;;
 esac
-# nbgrader adds a teacher's menus to JupyterLab. A learner's stays without them: docs/teaching.md says
+# nbgrader adds a teacher's menus to JupyterLab. A learner's stays without them: docs/grading.md says
 # how to get them back.
 if [ "$EXTRAS" = all ]; then
     touch "$VENV/.ready-lab"

@@ -10,11 +10,12 @@ import argparse
 import base64
 import hashlib
 import html
+import io
 import json
+import math
 import posixpath
 import re
 import shutil
-import struct
 import sys
 import tempfile
 from pathlib import Path
@@ -23,38 +24,72 @@ from urllib.parse import urlsplit
 
 import nbformat
 from nbformat import NotebookNode
+from PIL import Image
 
+from mha_lab import explore, toy
 from mha_lab.explore import _widget
-from tools.sync import BRANCH, Chapter, address, between, chapter_paths
+from tools import sheets
+from tools.notebooks import PREDICT, read_whole
+from tools.sync import BRANCH, LAUNCH, Chapter, address, between, chapter_paths, chapter_table, published
 
 ROOT = Path(__file__).parents[1]
 LOOK = ROOT / "docs" / "site"  # conf.py, templates, style and scripts
+ANSWERS = "docs/wrong-answers"
 PICTURES = "_static/pictures"
+SCRIPTS = "_static/explorables"
+SHARED = "/* shared */"  # in a module's text, for what docs/site/_static/host.js puts there
+READABLE = 11  # pixels: no text of a picture is smaller
+LARGE = 10_000  # characters of a state, such as recorded weights, that wait until its explorable is near
+ASKED = 80_000  # characters, such as a model's weights, that wait until the reader asks for them
+ICONS = re.compile(r'@font-face\{[^}]*\}|[^{}]*\{--fa:"[^}]*\}')  # thousands: style.css draws those in use
+LONG = 8  # lines of code: on paper, such a cell need not be on one page with what comes out
 LINK = re.compile(r"(\[[^\]]*\])\(([^)\s]+)\)")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+PROMPTS = {"code_prompt_show": "I have predicted: show the {type}", "code_prompt_hide": "Hide the {type}"}
+PICTURE = re.compile(r"<img [^>]*>")
+FIGURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./)?(figures/[^)]+)\)")
+MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PART = re.compile(r'(\w+)\(?\["<b>([^<"]*)</b><br/>([^<"]*)"\]\)?')  # name["<b>title</b><br/>text"]
+ARROW = re.compile(r"(\w+) --> (\w+)")
+EXPLORABLE = re.compile(
+    r'<div class="explorable(?: asked)?">(<img [^>]*>)<script type="application/json">(.*)</script></div>'
+)
 CONTENTS = """
 ```{{toctree}}
 :hidden:
-:caption: {caption}
-
+{caption}
 {pages}
 ```
 """
+# In this order. What is not here is behind the chapters.
+FOR_TEACHERS = (
+    "teaching",
+    "before-the-first-lesson",
+    "grading",
+    "class-report",
+    "mistakes",
+    "short-test",
+    "short-test-key",
+    "exit-quiz",
+    "exit-quiz-key",
+    "handout-view",
+    "syllabus",
+)
 
 
 def anchor(heading: str) -> str:
     """JupyterLab's id of a heading: its text as shown, with a hyphen for each space."""
-    return re.sub(r"[`*_]", "", heading).strip().replace(" ", "-")
+    return re.sub(r"[`*]", "", heading).strip().replace(" ", "-")
 
 
 # Text
 
 
-def place(target: str, base: str) -> str:
+def place(target: str, base: str) -> str | None:
     """Where a link of a file in the repository's folder ``base`` leads on the site.
 
-    A file without a page leads to the repository. A target that is not a file does not change: it is code, or
-    Sphinx says that it leads nowhere.
+    A file without a page leads to the repository, or nowhere (None) before this is published. A target that
+    is not a file does not change: it is code, or Sphinx says that it leads nowhere.
     """
     parts = urlsplit(target)
     path = posixpath.normpath(posixpath.join(base, parts.path))
@@ -63,52 +98,145 @@ def place(target: str, base: str) -> str:
     folder, name = posixpath.split(path)
     part = f"#{parts.fragment}" if parts.fragment else ""
     if path == "README.md":
-        return f"index.md{part}"
-    if folder == "figures":
-        return path
-    if (folder, Path(name).suffix) in {("docs", ".md"), ("notebooks", ".ipynb")}:
+        return f"readme.md{part}"
+    if (folder, Path(name).suffix) in {
+        ("docs", ".md"),
+        ("docs", ".html"),
+        (ANSWERS, ".md"),
+        ("notebooks", ".ipynb"),
+    }:
         return name + part
-    return f"{address()}/blob/{BRANCH}/{path}{part}"
+    return f"{address()}/blob/{BRANCH}/{path}{part}" if published(address()) else None
 
 
 def relinked(text: str, base: str) -> str:
-    """Markdown whose links lead to the site's pages."""
-    return LINK.sub(lambda found: f"{found[1]}({place(found[2], base)})", text)
+    """Markdown whose links lead to the site's pages; what leads nowhere is text."""
+
+    def led(found: re.Match[str]) -> str:
+        there = place(found[2], base)
+        return found[1][1:-1] if there is None else f"{found[1]}({there})"
+
+    return LINK.sub(led, text)
 
 
-def contents(caption: str, pages: list[str]) -> str:
-    """A part of the table of contents."""
-    return CONTENTS.format(caption=caption, pages="\n".join(pages))
+def contents(pages: list[str], caption: str = "") -> str:
+    """A part of the table of contents; without a caption, its pages are not in the sidebar."""
+    return CONTENTS.format(caption=f":caption: {caption}\n" if caption else "", pages="\n".join(pages))
 
 
-def index(readme: str, chapters: list[Chapter], others: list[str]) -> str:
-    """README as the first page, with the chapters that exist, and the contents."""
-    rows = ["| chapter | what you do in it | minutes |", "| --- | --- | --- |"]
-    for chapter in chapters:
-        rows.append(f"| [{chapter.title}]({chapter.name}.ipynb) | {chapter.promise} | {chapter.minutes} |")
-    text = relinked(between(readme, "chapters", "\n".join(rows)), "")
-    names = [chapter.name for chapter in chapters]
-    return text + contents("Chapters", names) + contents("Behind the chapters", others)
+def first_page(
+    text: str, chapters: list[Chapter], notebooks: list[NotebookNode], drawn: dict[str, str], flow: str
+) -> str:
+    """The first page: two explorables, and a card for each chapter.
+
+    ``drawn`` has a picture for some of the chapters' cards. ``flow`` is the first explorable.
+    """
+    first = chapters[0]
+    cards = [
+        (chapter, drawn.get(chapter.name) or still(notebook))
+        for chapter, notebook in zip(chapters, notebooks, strict=True)
+    ]
+    parts = {
+        "flow": flow,
+        "start": f'<a class="start" href="{first.name}.html">Start: {first.minutes} minutes</a>',
+        "cards": f'<div class="cards">{"".join(card(*each) for each in cards)}</div>',
+        "model": stored(notebooks, "model"),
+    }
+    for name, part in parts.items():
+        text = text.replace(f"<!-- {name} -->", part)
+    return text
+
+
+def card(chapter: Chapter, still: str) -> str:
+    """A link to a chapter: a picture, title, promise and minutes."""
+    still = re.sub('alt="[^"]*"', 'alt=""', still)  # a decoration: the link has words
+    title, promise = (html.escape(each.replace("`", "")) for each in (chapter.title, chapter.promise))
+    return (
+        f'<a class="chapter-card" href="{chapter.name}.html">{still}<b>{title}</b> '
+        f"<span>{promise}</span> <small>{chapter.minutes} minutes</small></a>"
+    )
+
+
+def still(notebook: NotebookNode) -> str:
+    """The first picture of a chapter that neither asks nor answers, or nothing."""
+    cells = [cell for cell in notebook.cells if PREDICT not in cell.metadata.get("tags", [])]
+    shown = (page for page in pages_of(cells) if '"module": "predict"' not in page)
+    return next((found[0] for found in map(PICTURE.search, shown) if found), "")
+
+
+def saw(source: Path) -> str:
+    """What *saw* gets, with all its numbers: the chapters hold some back until the reader has predicted."""
+    query, key, value = (toy.embeddings() @ w for w in toy.single_head_weights())
+    flow = explore.flow(toy.tokens(), query, key, value, row=toy.tokens().index("saw"), play=True)
+    data, metadata = flow._repr_mimebundle_()
+    return explorable(
+        flow.start(), picture(base64.b64decode(data["image/png"]), metadata["image/png"]["alt"], source)
+    )
+
+
+def stored(notebooks: list[NotebookNode], module: str) -> str:
+    """The first explorable of this kind that a chapter has stored, or nothing if there is none."""
+    shown = pages_of([cell for notebook in notebooks for cell in notebook.cells])
+    for found in (EXPLORABLE.fullmatch(page) for page in shown):
+        if found and (start := json.loads(found[2]))["module"] == module:
+            return explorable(start, found[1])
+    return ""
+
+
+def pages_of(cells: list[NotebookNode]) -> list[str]:
+    """The HTML that the cells show."""
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
 
 
 # Outputs
 
 
-def picture(data: str, alt: str, folder: Path) -> str:
-    """An ``img`` with its description and its size; the file, named by its content, goes into ``folder``."""
-    content = base64.b64decode(data)
+def picture(content: bytes, alt: str, folder: Path) -> str:
+    """An ``img`` with its description, its size, and how narrow it may become before its text is too small.
+
+    The file, named by its content, goes into ``folder``.
+    """
     name = f"{hashlib.sha256(content).hexdigest()[:16]}.png"
     (folder / PICTURES).mkdir(parents=True, exist_ok=True)
     (folder / PICTURES / name).write_bytes(content)
-    width, height = struct.unpack(">II", content[16:24])
-    size = f'width="{width}" height="{height}"'
-    return f'<img src="{PICTURES}/{name}" alt="{html.escape(alt)}" {size}>'
+    image = Image.open(io.BytesIO(content))
+    sharpness = image.info.get("dpi", (100, 100))[0] / 100  # of the picture's pixels, for one of the page's
+    width, height = (round(side / sharpness) for side in image.size)
+    text = float(image.info.get("smallest", READABLE))  # the size of its smallest letters
+    size = f'width="{width}" height="{height}" style="--readable: {math.ceil(width * READABLE / text)}px"'
+    return f'<img src="{PICTURES}/{name}" alt="{html.escape(alt)}" {size} data-text="{text}">'
+
+
+def framed(still: str) -> str:
+    """A picture in a box that scrolls sideways where it is too narrow for the picture's text."""
+    return f'<div class="picture"><div>{still}</div></div>'
 
 
 def explorable(start: dict[str, Any], still: str) -> str:
     """The picture, and the state for the host; the JSON has no ``<``, so no label can be markup."""
     state = json.dumps(start, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")
-    return f'<div class="explorable">{still}<script type="application/json">{state}</script></div>'
+    kind = "explorable asked" if start.get("asked") else "explorable"
+    return f'<div class="{kind}">{still}<script type="application/json">{state}</script></div>'
+
+
+def script(name: str, text: str, folder: Path) -> None:
+    """``text`` as a plain script: from a plain folder, a browser fetches nothing else."""
+    write(
+        folder / SCRIPTS / f"{name}.js",
+        f"(globalThis.explorables ??= {{}})[{name!r}] = {json.dumps(text)};\n",
+    )
+
+
+def lighter(start: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The state with a reference in the place of what is large, which goes into ``folder``."""
+    state = dict(start["state"])
+    large = sum(len(value) for value in state.values() if isinstance(value, str) and len(value) > LARGE)
+    for key, value in state.items():
+        if isinstance(value, str) and len(value) > LARGE:
+            state[key] = {"script": hashlib.sha256(value.encode()).hexdigest()[:16]}
+            script(state[key]["script"], value, folder)
+    return start | {"state": state} | ({"asked": True} if large > ASKED else {})
 
 
 def shown(output: NotebookNode, folder: Path, where: str) -> NotebookNode:
@@ -125,9 +253,9 @@ def shown(output: NotebookNode, folder: Path, where: str) -> NotebookNode:
         alt = output.metadata.get("image/png", {}).get("alt")
         if not alt:
             raise ValueError(f"{where}: a picture without a description")
-        still = picture(data["image/png"], alt, folder)
+        still = picture(base64.b64decode(data["image/png"]), alt, folder)
         start = data.get(_widget.START)
-        output.data = {"text/html": explorable(start, still) if start else still}
+        output.data = {"text/html": explorable(lighter(start, folder), still) if start else framed(still)}
         output.metadata = {}
     elif "text/plain" in data:
         data["text/plain"] = COLOURS.sub("", data["text/plain"])
@@ -139,17 +267,20 @@ def ready(notebook: NotebookNode, name: str, folder: Path) -> NotebookNode:
     notebook = nbformat.from_dict(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = relinked(cell.source, "notebooks")
+            source = LAUNCH.sub("", cell.source)  # a page has these links at its top
+            cell.source = relinked(source, "notebooks")
         elif cell.cell_type == "code":
             where = f"{name}, cell {cell.execution_count}"
             cell.outputs = [shown(output, folder, where) for output in cell.outputs]
+            tags = cell.metadata.get("tags", [])
+            if PREDICT in tags and cell.outputs:
+                cell.metadata.tags = [*tags, "hide-output"]
+                cell.metadata.mystnb = nbformat.from_dict(PROMPTS)
+            if cell.source.count("\n") >= LONG:
+                cell.metadata.tags = [*cell.metadata.get("tags", []), "long"]
+            if cell.metadata.get("jupyter", {}).get("source_hidden"):
+                cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
     return notebook
-
-
-def modules() -> str:
-    """All ES modules as texts in a plain script: a browser cannot import modules from a plain folder."""
-    names = sorted(path.stem for path in _widget.HERE.glob("*.js") if path.stem != "shared")
-    return f"globalThis.explorableModules = {json.dumps({name: _widget.module(name) for name in names})};\n"
 
 
 # The build
@@ -161,21 +292,81 @@ def write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
+def with_figures(path: Path, source: Path) -> str:
+    """The text of a guide, with the pictures of ``figures/`` as those of a chapter."""
+    return FIGURE.sub(
+        lambda found: framed(picture((ROOT / found[2]).read_bytes(), found[1], source)),
+        path.read_text(encoding="utf-8"),
+    )
+
+
+def diagram(text: str) -> str:
+    """A Mermaid flowchart as rows of boxes, the arrows down: no script draws it, and a phone has room for it.
+
+    A box says where its arrows lead.
+    """
+    boxes, arrows = {}, []
+    for line in filter(None, (line.strip() for line in text.splitlines()[1:])):
+        if part := PART.fullmatch(line):
+            boxes[part[1]] = part[2], part[3]
+        elif arrow := ARROW.fullmatch(line):
+            arrows.append(arrow.groups())
+        else:
+            raise ValueError(f"expected a part or an arrow, got {line!r}")
+
+    def height(name: str) -> int:
+        return max((1 + height(end) for begin, end in arrows if begin == name), default=0)
+
+    rows: dict[int, list[str]] = {}
+    for name, (title, said) in boxes.items():
+        ends = ", ".join(boxes[end][0] for begin, end in arrows if begin == name)
+        below = f"<small>imports from {html.escape(ends)}</small>" if ends else ""
+        box = f"<div><b>{html.escape(title)}</b> <span>{html.escape(said)}</span> {below}</div>"
+        rows.setdefault(height(name), []).append(box)
+    listed = (f"<li>{''.join(rows[i])}</li>" for i in sorted(rows, reverse=True))
+    return f'<ol class="parts">{"".join(listed)}</ol>'
+
+
 def prepare(source: Path, notebooks: Path) -> None:
     """Fill ``source`` with the files that Sphinx needs."""
     shutil.copytree(LOOK, source, dirs_exist_ok=True)
-    shutil.copytree(ROOT / "figures", source / "figures")
-    write(source / "_static" / "modules.js", modules())
+    script("shared", _widget.shared(), source)
+    for module in {path.stem for path in _widget.HERE.glob("*.js")} - {"shared"}:
+        script(module, _widget.module(module, SHARED), source)
     paths = chapter_paths(notebooks)
-    for path in paths:
-        chapter = ready(nbformat.read(path, as_version=4), path.stem, source)
+    whole = [read_whole(path) for path in paths]
+    made = [ready(notebook, path.stem, source) for path, notebook in zip(paths, whole, strict=True)]
+    for path, chapter in zip(paths, made, strict=True):
         write(source / path.name, nbformat.writes(chapter))
-    documents = sorted((ROOT / "docs").glob("*.md"), key=lambda path: (path.stem != "teaching", path.stem))
-    for path in documents:
-        write(source / path.name, relinked(path.read_text(encoding="utf-8"), "docs"))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    chapters = [Chapter.read(path) for path in paths]
-    write(source / "index.md", index(readme, chapters, [path.stem for path in documents]))
+    for path in (ROOT / "docs").glob("*.html"):  # an example to open or keep
+        shutil.copy(path, source)
+    documents, answers = (sorted((ROOT / folder).glob("*.md")) for folder in ("docs", ANSWERS))
+    for path in (*documents, *answers):
+        folder = path.parent.relative_to(ROOT).as_posix()
+        text = relinked(with_figures(path, source), folder)
+        text = MERMAID.sub(lambda found: diagram(found[1]), text)
+        below = contents([each.stem for each in answers]) if path.stem == "check-matrix" else ""
+        write(source / path.name, text + below)
+    chapters = [Chapter.read(path, notebook) for path, notebook in zip(paths, whole, strict=True)]
+    for chapter, notebook in zip(chapters, whole, strict=True):
+        page = relinked(sheets.sheet(chapter, notebook), "notebooks")
+        write(source / f"{sheets.name_of(chapter)}.md", page)
+    write(source / "sheets.md", sheets.contents(chapters))
+    readme = relinked(with_figures(ROOT / "README.md", source), "")
+    table = chapter_table(chapters).replace("](notebooks/", "](")
+    write(source / "readme.md", between(readme, "chapters", table))
+    text = (source / "first.md").read_text(encoding="utf-8")
+    (source / "first.md").unlink()
+    names = [path.stem for path in documents]
+    parts = {
+        "Chapters": [chapter.name for chapter in chapters],
+        "For teachers": [*(name for name in FOR_TEACHERS if name in names), "sheets"],
+        "Behind the chapters": ["readme", *(name for name in names if name not in FOR_TEACHERS)],
+    }
+    figures = {path.stem: picture(path.read_bytes(), "", source) for path in (ROOT / "figures").glob("*.png")}
+    flow = saw(source)
+    text = first_page(text, chapters, made, figures, flow)
+    write(source / "index.md", text + "".join(contents(pages, name) for name, pages in parts.items()))
 
 
 def build(out: Path, notebooks: Path = ROOT / "notebooks") -> int:
@@ -193,7 +384,13 @@ def build(out: Path, notebooks: Path = ROOT / "notebooks") -> int:
         shutil.rmtree(site / "_sources", ignore_errors=True)
         for leftover in (site / ".buildinfo", site / "_static" / "webpack-macros.html", *site.rglob("*.map")):
             leftover.unlink(missing_ok=True)
+        shutil.rmtree(site / "_static" / "vendor")  # icon fonts, larger than a chapter
+        (site / "_static" / "scripts" / "fontawesome.js").unlink()
+        theme = site / "_static" / "styles" / "pydata-sphinx-theme.css"
+        write(theme, ICONS.sub("", theme.read_text(encoding="utf-8")))
         (site / ".nojekyll").touch()  # GitHub Pages would leave out _static
+        for name in ("LICENSE", "LICENSE-text"):  # a browser shows a .txt and saves the other
+            shutil.copy(ROOT / name, site / f"{name}.txt")
         (site / "notebooks").mkdir()
         for path in chapter_paths(notebooks):
             shutil.copy(path, site / "notebooks")

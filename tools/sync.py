@@ -1,8 +1,9 @@
 """Copy each fact from its one place to all others that repeat it: ``python -m tools.sync [check]``.
 
-The repository's address is in ``pyproject.toml``; a chapter's title, promise and minutes are in its first
-cell; an exercise's points are in the package. The launch links and the set-up cell of every chapter,
-README's table, the teacher's table of exercises, and the address in ``CITATION.cff`` are made from these.
+The repository's address is in ``pyproject.toml``; a chapter's title and promise are in its first cell; its
+minutes are counted; an exercise's points are in the package. The launch links and the set-up cell of every
+chapter, README's table, the teacher's table of exercises, the order of the exercises, and the address in
+``CITATION.cff`` are made from these.
 ``check`` writes nothing and names the files that are out of date.
 """
 
@@ -19,9 +20,18 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 from mha_lab.exercises import find
-from tools.notebooks import clean, to_text
+from mha_lab.quiz import EXIT_FORMS, EXIT_QUIZ, FORMS, SHORT_TEST, _paper
+from tools import mistakes
+from tools.notebooks import clean, files, read_whole
+from tools.pace import EXERCISE, LEFT_OUT, has_optional_parts, minutes
 
 ROOT = Path(__file__).parents[1]
+PAPER = {
+    "short-test": (_paper.sheet, SHORT_TEST, FORMS),
+    "short-test-key": (_paper.key, SHORT_TEST, FORMS),
+    "exit-quiz": (_paper.sheet, EXIT_QUIZ, EXIT_FORMS),
+    "exit-quiz-key": (_paper.key, EXIT_QUIZ, EXIT_FORMS),
+}
 BRANCH = "main"
 SET_UP = """\
 from importlib.util import find_spec
@@ -42,17 +52,16 @@ class Chapter:
     exercises: tuple[tuple[str, str, int], ...]
 
     @classmethod
-    def read(cls, path: Path) -> "Chapter":
+    def read(cls, path: Path, notebook: NotebookNode | None = None) -> "Chapter":
         """From its first cell, and the headings of its exercises: name, difficulty, minutes."""
-        notebook = nbformat.read(path, as_version=4)
+        notebook = notebook or nbformat.read(path, as_version=4)
         first = re.match(r"# (.+)\n\n(.+)(?s:.*)\*\*Time\*\*: (\d+) minutes", notebook.cells[0].source)
         if not first:
             wanted = "a first cell with # TITLE, an empty line, a promise, and **Time**: N minutes"
             raise ValueError(f"{path.name}: expected {wanted}, got {notebook.cells[0].source!r}")
         title, promise, minutes = first.groups()
         text = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-        exercises = re.findall(r"^### Exercise: (\w+) · (\w+), (\d+) minutes$", text, re.MULTILINE)
-        listed = tuple((n, how, int(m)) for n, how, m in exercises)
+        listed = tuple((n, how + more, int(m)) for n, how, m, more in EXERCISE.findall(text))
         return cls(path.stem, title, promise, int(minutes), listed)
 
 
@@ -60,6 +69,11 @@ def address(root: Path = ROOT) -> str:
     """The repository's address, from the only place that has it."""
     with (root / "pyproject.toml").open("rb") as file:
         return tomllib.load(file)["project"]["urls"]["Repository"]
+
+
+def published(address: str) -> bool:
+    """Whether a repository can be at this address: GitHub allows no account name with an underscore."""
+    return re.fullmatch(r"/[A-Za-z0-9-]+/[\w.-]+/?", urlsplit(address).path) is not None
 
 
 def launch(address: str, path: str = "") -> dict[str, str]:
@@ -78,7 +92,7 @@ def chapter_paths(folder: Path) -> list[Path]:
 
 
 def notebook(given: NotebookNode, name: str, address: str) -> NotebookNode:
-    """The chapter with its launch links, and with the set-up cell before its first code."""
+    """The chapter with its launch links, its minutes, and the set-up cell before its first code."""
     synced = nbformat.from_dict(given)
     links = launch(address, f"notebooks/{name}.ipynb")
     first = synced.cells[0]
@@ -90,6 +104,9 @@ def notebook(given: NotebookNode, name: str, address: str) -> NotebookNode:
     if "%pip install" not in synced.cells[code].source:
         synced.cells.insert(code, new_code_cell(id=f"{name[:2]}-set-up"))
     synced.cells[code].source = SET_UP.format(address=address)
+    synced.cells[code].metadata.setdefault("jupyter", {})["source_hidden"] = True  # nobody need read it
+    time = f"{minutes(synced)} minutes{LEFT_OUT * has_optional_parts(synced)}"
+    first.source = re.sub(rf"(?<=\*\*Time\*\*: )\d+ minutes({re.escape(LEFT_OUT)})?", time, first.source)
     return synced
 
 
@@ -114,25 +131,41 @@ def chapter_table(chapters: list[Chapter]) -> str:
 
 def exercise_table(chapters: list[Chapter]) -> str:
     """The teacher's list of the exercises."""
-    lines = ["| chapter | exercise | | minutes | points |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| chapter | exercise | level | minutes | points |", "| --- | --- | --- | --- | --- |"]
     for chapter in chapters:
-        for name, difficulty, minutes in chapter.exercises:
+        for name, difficulty, time in chapter.exercises:
             points = find(name).points
-            lines.append(f"| {chapter.name[:2]} | `{name}` | {difficulty} | {minutes} | {points} |")
+            lines.append(f"| {chapter.name[:2]} | `{name}` | {difficulty} | {time} | {points} |")
+    most = {
+        chapter.name[:2]: sum(find(name).points for name, *_ in chapter.exercises) for chapter in chapters
+    }
+    lines += [
+        "",
+        "The most points of a chapter: " + ", ".join(f"{name}: {n}" for name, n in most.items()) + ".",
+    ]
     return "\n".join(lines)
 
 
 def synced(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
     """Each file that repeats something, with the text that it should have."""
     where, paths = address(root), chapter_paths(root / "notebooks")
-    chapters = [Chapter.read(path) for path in paths]
+    whole = {path: notebook(read_whole(path), path.stem, where) for path in paths}
+    chapters = [Chapter.read(path, whole[path]) for path in paths]
     for path in paths:
-        whole = notebook(nbformat.read(path, as_version=4), path.stem, where)
-        yield path, to_text(clean(whole, path.stem))
+        yield path, files(path, clean(whole[path], path.stem))[path]
     readme = (root / "README.md").read_text(encoding="utf-8")
     yield root / "README.md", between(readme, "chapters", chapter_table(chapters))
     teaching = root / "docs" / "teaching.md"
     yield teaching, between(teaching.read_text(encoding="utf-8"), "exercises", exercise_table(chapters))
+    names = [name for chapter in chapters for name, _, _ in chapter.exercises]
+    yield root / "mha_lab" / "exercises" / "order.txt", "\n".join(names) + "\n"
+    listed = root / "docs" / "mistakes.md"
+    by_title = {chapter.title: [name for name, _, _ in chapter.exercises] for chapter in chapters}
+    yield listed, between(listed.read_text(encoding="utf-8"), "mistakes", mistakes.page(by_title))
+    for name, (make, asked, seeds) in PAPER.items():
+        page = root / "docs" / f"{name}.md"
+        forms = [f"## {title.capitalize()}\n\n{make(asked, seed)}" for title, seed in seeds.items()]
+        yield page, between(page.read_text(encoding="utf-8"), "forms", "\n\n".join(forms))
     citation = root / "CITATION.cff"
     line = f'repository-code: "{where}"'
     yield citation, re.sub(r"(?m)^repository-code: .*$", lambda _: line, citation.read_text(encoding="utf-8"))

@@ -1,13 +1,13 @@
 """Sphinx's settings for the website; ``tools/site.py`` copies them beside the pages that it makes ready."""
 
+import re
 from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
-from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
-from tools.sync import address, launch
+from tools.sync import Chapter, address, chapter_paths, launch, published
 
 project = "mha_lab"
 author = "the authors of mha_lab"
@@ -37,14 +37,16 @@ html_show_sourcelink = False
 html_use_index = False
 html_domain_indices = False
 html_sidebars = {"**": ["contents.html"]}
-html_context = {"repository": address(), "default_mode": "auto"}
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "logo": {"text": "mha_lab"},
     "navbar_center": [],
     "navbar_end": ["theme-switcher", "navbar-icon-links"],
-    "icon_links": [{"name": "Repository", "url": address(), "icon": "fa-brands fa-github"}],
+    "icon_links": [{"name": "Repository", "url": address(), "icon": "fa-solid fa-code"}]
+    if published(address())
+    else [],
     "article_header_start": [],
-    "article_header_end": ["launch.html"],
+    "article_header_end": ["steps.html", "launch.html"],
     "secondary_sidebar_items": ["page-toc"],
     "primary_sidebar_end": [],
     "footer_start": ["licence.html"],
@@ -57,9 +59,16 @@ html_theme_options = {
 copybutton_selector = "div:not(.output) > div.highlight > pre"
 
 
+UNDER = re.compile(r"<msub>(\s*<munder>.*?</munder>\s*<mtext>[^<]*</mtext>\s*)</msub>", re.DOTALL)
+NAMED = re.compile(r"<mi>(\w{2,})</mi>\s*<mo>&ApplyFunction;</mo>")
+SPACE = '<mspace width="0.17em"/>'
+
+
 def mathml(formula: str, block: bool) -> str:
     """A formula as MathML, which browsers draw themselves: no script, no other host."""
-    return tex2mathml(formula, as_block=block)
+    drawn = tex2mathml(formula, as_block=block)
+    # docutils writes the text of an underbrace beside the brace, and functions without a space: "c tanh x".
+    return NAMED.sub(f"{SPACE}<mi>\\1</mi>{SPACE}", UNDER.sub(r"<munder>\1</munder>", drawn))
 
 
 def inline(translator: nodes.NodeVisitor, node: nodes.math) -> None:
@@ -73,16 +82,20 @@ def block(translator: nodes.NodeVisitor, node: nodes.math_block) -> None:
 
 
 def about_page(app: Sphinx, name: str, template: str, context: dict, tree: nodes.document | None) -> None:
-    """Where a chapter opens, and the explorables' modules for the pages that have some."""
+    """Where a chapter opens, and the minutes of each beside its title."""
+    minutes = {f"{path.stem}.html": Chapter.read(path).minutes for path in chapter_paths(Path(app.srcdir))}
+
+    def timed(link: re.Match[str]) -> str:
+        own = minutes.get(f"{name}.html" if link[1] == "#" else link[1])
+        return link[0] + (f'<span class="minutes">{own} min</span>' if own else "")
+
+    context["timed"] = lambda listed: re.sub(r'<a [^>]*href="([^"]*)">.*?</a>', timed, str(listed))
     if Path(app.srcdir, f"{name}.ipynb").exists():
-        context["launch"] = launch(address(), f"notebooks/{name}.ipynb")
+        context["launch"] = launch(address(), f"notebooks/{name}.ipynb") if published(address()) else {}
         context["notebook"] = f"notebooks/{name}.ipynb"
-    if 'class="explorable"' in context.get("body", ""):
-        app.add_js_file("modules.js", priority=400)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_lexer("mermaid", TextLexer)  # the forge draws it; here it is text
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
     app.connect("html-page-context", about_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -16,7 +15,7 @@ from nbformat import NotebookNode
 from packaging.utils import canonicalize_name
 
 from tests.no_network import refusing
-from tests.notebooks.chapters import FOLDER, ROOT, code_cells
+from tests.notebooks.chapters import FOLDER, code_cells
 from tools.notebooks import execute
 from tools.sync import address
 
@@ -31,12 +30,6 @@ STAND_IN = '''
 def enable_custom_widget_manager():
     """Colab's switch for widgets that others wrote."""
 '''
-
-
-def build(folder: Path) -> list[Path]:
-    """The source distribution, and from it the wheel, in ``folder``."""
-    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True, capture_output=True)
-    return sorted(folder.iterdir())
 
 
 def python_3_13() -> str | None:

@@ -2,11 +2,13 @@
 
 import json
 import re
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from mha_lab.exercises import find, names, ordered
+from mha_lab.exercises._to_say import TO_SAY
+from tests.notebooks.chapters import NAMES, ROOT, markdown, read
 
 
 def text(name):
@@ -14,7 +16,9 @@ def text(name):
 
 
 PAGES = ["README.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "CONTRIBUTING.md"]
-PAGES += ["docs/compatibility.md", "docs/architecture.md", "docs/teaching.md"]
+PAGES += [f"docs/{path.relative_to(ROOT / 'docs')}" for path in (ROOT / "docs").rglob("*.md")]
+PAGES.remove("docs/site/first.md")  # its links are those of the website
+PAGES += ["hub/README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -38,7 +42,7 @@ def test_the_limits_that_security_names_are_those_of_the_code():
     cell, whole = GradeApart.cell_seconds.default_value, GradeApart.seconds.default_value / 60
     for limit in (
         f"{runner.SECONDS:g} seconds of CPU time or {runner.PATIENCE * runner.SECONDS:g} seconds",
-        f"{runner.MEMORY >> 30} GB more memory",
+        f"{runner.MEMORY >> 30} GB of memory in addition",
         f"| CPU time for a cell | {cell:g} seconds |",
         f"| real time for a cell | {runner.PATIENCE * cell:g} seconds |",
         f"| real time for a submission | {whole:g} minutes |",
@@ -64,19 +68,61 @@ def test_stored_outputs_hold_no_script():
             assert not found, (path.name, found)
 
 
-def test_each_file_that_the_map_names_is_there():
-    names = set(re.findall(r"`([\w./-]+(?:/|\.(?:py|md|js|ipynb)))`", text("docs/architecture.md")))
-    names = {name for name in names if not re.search("NAME|NN_", name)}
-    found = [ROOT, ROOT / "mha_lab"]
-    assert len(names) > 10
-    assert [name for name in names if not any((place / name).exists() for place in found)] == []
+OURS = "(?:mha_lab|tests)/"
+
+
+@pytest.mark.parametrize(
+    ("page", "folder"), [("docs/architecture", ""), ("CONTRIBUTING", OURS), ("docs/grading", OURS)]
+)
+def test_each_file_that_a_guide_names_is_there(page, folder):
+    names = re.findall(rf"`({folder}[\w./-]+(?:/|\.(?:py|md|js|ipynb)|Containerfile))`", text(f"{page}.md"))
+    names = {name for name in names if not re.search("NAME|NN_|double_rows", name)}
+    assert len(names) >= 2
+    places = [ROOT, ROOT / "mha_lab"]
+    assert [name for name in names if not any((place / name).exists() for place in places)] == []
+
+
+PLANS = text("docs/teaching.md").split("## Minutes and points")[0]
+ROWS = re.findall(r"(?m)^\| .+ \|$", PLANS)
+
+
+def test_each_exercise_that_a_plan_names_is_there():
+    named = set(re.findall(r"`([a-z]+_[a-z_]+)`", "\n".join(ROWS)))
+    assert len(named) > 10
+    assert named <= set(names())
+
+
+def test_the_minutes_of_a_plan_leave_none_out():
+    spans = [(int(a), int(b)) for row in ROWS for a, b in re.findall(r"^\| (\d+)–(\d+) \|", row)]
+    ends = [end for (_, end), (start, _) in pairwise([*spans, (0, 0)]) if start != end]
+    assert ends == [90, 60]
+    assert [start for start, _ in spans].count(0) == 2
+
+
+def test_every_mistake_is_on_the_page_of_mistakes_and_what_to_say_belongs_to_one():
+    parts = re.split(r"(?m)^### (\w+)$", text("docs/mistakes.md"))[1:]
+    listed = {
+        name: re.findall(r"(?m)^\| `(.+?)` \|", part)
+        for name, part in zip(parts[::2], parts[1::2], strict=True)
+    }
+    known = {one.name: [n for n, mistake in one.mistakes.items() if not mistake.of] for one in ordered()}
+    assert listed == known
+    assert len(listed) == len(names())
+    assert set(TO_SAY) <= {(one.chapter[:2], name) for one in ordered() for name in known[one.name]}
+    assert all(said in text("docs/mistakes.md") for said in TO_SAY.values())
+
+
+def test_an_easy_exercise_is_worth_one_point_a_medium_two_a_hard_three():
+    heading, worth = r"### Exercise: (\w+) · (\w+), ", {"easy": 1, "medium": 2, "hard": 3}
+    found = [pair for chapter in NAMES for pair in re.findall(heading, markdown(read(chapter)))]
+    assert {name: worth[level] for name, level in found} == {name: find(name).points for name in names()}
 
 
 def test_no_explorable_is_without_a_module_a_name_and_an_example():
+    from bench import examples
     from mha_lab import explore
-    from tools import examples
 
     folder = ROOT / "mha_lab" / "explore"
     pages = {path.stem for path in folder.glob("*.js")} - {"shared"}
     sides = {path.stem[1:] for path in folder.glob("_[a-z]*.py")} - {"widget"}
-    assert pages == sides == set(explore.__all__) == set(examples.ALL)
+    assert pages == sides == set(explore.__all__) == set(examples.MODULES.values())

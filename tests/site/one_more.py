@@ -2,11 +2,13 @@
 
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from bench import examples
 from mha_lab.explore import _widget
-from tools import examples
 
 NAME = "99_one_more"
+LABELLED = ("query", "heads", "mask", "flow", "model", "training")  # explorables that write labels
 TITLE = "99 One more"
+ANSWER = "It is forty-two."
 TEXT = f"""\
 # {TITLE}
 
@@ -50,9 +52,13 @@ def chapter():
         new_output("stream", name="stdout", text=f"{RED}red\x1b[0m and a line of {'words ' * 60}\n"),
         new_output("error", ename="ValueError", evalue="key", traceback=TRACEBACK),
         explorable(examples.split()),
-        *(explorable(examples.ALL[kind](examples.NASTY)) for kind in ("query", "heads", "mask")),
+        *(explorable(examples.ALL[kind](examples.NASTY)) for kind in LABELLED),
     ]
     code = new_code_cell("print(1)\nx = [1, 2]", execution_count=1, outputs=outputs, id="code")
-    cells = [new_markdown_cell(TEXT, id="text"), code]
+    answer = [new_output("stream", name="stdout", text=ANSWER)]
+    hidden = new_code_cell(
+        "6 * 7", execution_count=2, outputs=answer, id="hidden", metadata={"tags": ["predict"]}
+    )
+    cells = [new_markdown_cell(TEXT, id="text"), code, hidden]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     return new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
