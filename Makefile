@@ -52,7 +52,7 @@ sync: setup ## write titles, minutes and points wherever they are repeated
 
 .PHONY: test-docs
 test-docs: setup ## the examples in the docstrings
-	@$(PY) -m pytest -q -n 2 -p no:nbval --doctest-modules mha_lab
+	@$(PY) -m pytest -q -n 2 -p no:nbval -p tests.conftest --doctest-modules mha_lab
 
 .PHONY: test-fast
 test-fast: setup ## package, exercises, files; one build of the website; one explorable in one browser

@@ -300,9 +300,9 @@ def ruled_heads(problems: RecallBatch) -> Float[Tensor, "8 questions n"]:
     sixth have less, and the fourth divides its weight between the records asked for.
 
     >>> asked = torch.tensor([[5, 3], [3, 5], [5, 3], [3, 5], [5, 3]])
-    >>> one = RecallBatch(torch.tensor([[3, 5]]).expand(5, 2), torch.tensor([[7, 2]]).expand(5, 2), asked)
-    >>> ruled_heads(one).shape
-    torch.Size([8, 5, 2])
+    >>> names, contents = torch.tensor([[3, 5, 1]]).expand(5, 3), torch.tensor([[7, 2, 8]]).expand(5, 3)
+    >>> ruled_heads(RecallBatch(names, contents, asked)).shape
+    torch.Size([8, 5, 3])
     """
     n, heads = problems.names.shape[1], []
     found = problems.asked[:, :, None] == problems.names[:, None, :]
