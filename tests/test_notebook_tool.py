@@ -155,3 +155,21 @@ def test_a_picture_of_weights_that_differ_by_the_last_digit_is_the_same():
     shade = torch.tensor([[0.004, -0.004, 0.0], [-0.002, 0.001, 0.001], [0.002, 0.002, -0.004]])
     assert same(drawn(weights), drawn(weights + shade))
     assert not same(drawn(weights), drawn(weights.flip(0)))
+
+
+def test_refresh_writes_what_changed_and_keeps_what_was_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tool, "FOLDER", tmp_path)
+    path = tmp_path / "00_x.ipynb"
+    steady, measured = new_code_cell("print('new')"), new_code_cell("print('now')", id="measured")
+    steady.outputs, measured.outputs = (
+        [new_output("stream", name="stdout", text=text)] for text in ("new\n", "a minute ago\n")
+    )
+    measured.metadata["tags"] = ["nbval-ignore-output"]
+    steady.execution_count, measured.execution_count = 1, 2
+    tool.write({path: tool.to_text(tool.clean(new_notebook(cells=[steady, measured]), "00_x"))})
+    before = path.read_text()
+    assert tool.main(["refresh"]) == 0
+    assert path.read_text() == before  # a measurement is another one each time, and that is no change
+    path.write_text(before.replace("new\\n", "old\\n"))
+    assert tool.main(["refresh"]) == 0
+    assert path.read_text() == before  # the measurement stays

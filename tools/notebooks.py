@@ -231,15 +231,23 @@ def refresh(paths: list[Path]) -> int:
             return 1
         fresh = clean(notebook, path.stem)
         if any(_changed(*cells, all_same) for cells in zip(stored.cells, fresh.cells, strict=True)):
+            for old, new in zip(stored.cells, fresh.cells, strict=True):
+                if _measures(old):  # its outputs are others at each run, whatever has changed
+                    new.outputs = old.outputs
             write(files(path, fresh))
             changed.append(path.name)
         print(f"{path.name}: {'written again' if path.name in changed else 'as stored'}", flush=True)
     return 0
 
 
+def _measures(cell: NotebookNode) -> bool:
+    """Whether a cell trains, or measures time, or shows what was trained or measured."""
+    return bool({"nbval-ignore-output", "trained"} & set(cell.metadata.get("tags", [])))
+
+
 def _changed(stored: NotebookNode, fresh: NotebookNode, same_pictures: Callable[..., bool]) -> bool:
-    """Whether a cell shows something else; cells with measurements always do, and do not count."""
-    if stored.cell_type != "code" or "nbval-ignore-output" in stored.metadata.get("tags", []):
+    """Whether a cell shows something else; cells that train or measure always do, and do not count."""
+    if stored.cell_type != "code" or _measures(stored):
         return False
 
     def words(cell: NotebookNode) -> str:

@@ -31,7 +31,7 @@ def test_a_changed_digit_and_a_changed_colour_are_red_and_the_rest_is_green(tmp_
     Another picture with changed colours is green: its cell says that it shows trained weights.
     """
     chapter, found, heatmaps = read("00_start_here"), {}, []  # it runs in the shortest time
-    for cell, output in ((cell, output) for cell in code_cells(chapter) for output in cell.outputs):
+    for cell, output in [(one, output) for one in code_cells(chapter) for output in one.outputs]:
         data = output.get("data", {})
         place, key = (output, "text") if output.output_type == "stream" else (data, "text/plain")
         if place.get(key, "").startswith("Heatmap"):

@@ -29,6 +29,7 @@ from tests.notebooks.chapters import (
 from tools.handout import FOLD
 from tools.notebooks import PREDICT, exercise_of
 from tools.pace import EXERCISE, core, hidden, minutes
+from tools.pictures import TRAINED
 from tools.site import anchor
 
 MIN_DESCRIPTION = 40
@@ -132,6 +133,18 @@ def compared(notebook: NotebookNode, name: str) -> Iterator[str]:
     for text in output_texts(without_measured(notebook)):
         if re.search(r"\b\d+\.\d+\.\d+\b|\b\d+(\.\d+)? ?(ms|µs|seconds)\b", text):
             yield f"a version or a time in {text[:80]!r}"
+
+
+def trained(notebook: NotebookNode, name: str) -> Iterator[str]:
+    """A cell with the tag shows a picture; what else it shows would not be compared.
+
+    ``make test-processors`` finds a cell that shows trained weights without the tag.
+    """
+    for cell in code_cells(notebook):
+        if TRAINED in cell.metadata.get("tags", []):
+            shown = [output for output in cell.outputs if output.output_type != "stream"]
+            if not shown or any("image/png" not in output.get("data", {}) for output in shown):
+                yield f"cell {cell.execution_count}: the tag {TRAINED} without a picture"
 
 
 def imports(notebook: NotebookNode, name: str) -> Iterator[str]:
@@ -307,7 +320,7 @@ def pace(notebook: NotebookNode, name: str) -> Iterator[str]:
 
 RULES = [
     counts, ids, paths, errors, stderr, pictures, cells, compared, imports, files, anatomy, exercises, links,
-    predictions, in_sight, pace,
+    predictions, in_sight, pace, trained,
 ]  # fmt: skip
 
 
