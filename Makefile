@@ -27,14 +27,15 @@ lab: ## open JupyterLab on the first chapter
 	@EXTRAS=lab sh tools/setup.sh
 	$(PY) -m jupyter lab $(LAB_FLAGS) notebooks/00_start_here.ipynb
 
-# -k: a part that fails stops no other; the last lines name those that failed.
+LANES := @MAKE="$(MAKE)" sh tools/lanes.sh
+
 .PHONY: test
 test: setup ## what a change should pass before a pull request
-	@$(MAKE) --no-print-directory -k lint test-docs test-fast test-notebooks
+	$(LANES) lint test-docs test-fast test-notebooks
 
 .PHONY: test-all
-test-all: setup ## the rest: browsers, JupyterLab, the class, Colab's versions, trainings, other processors
-	@$(MAKE) --no-print-directory -k test-slow test-browser test-grading test-colab test-processors
+test-all: setup ## the rest: browsers, JupyterLab, the class, Colab's versions, other processors
+	$(LANES) test-slow test-browser test-grading test-colab test-processors
 
 .PHONY: lint
 lint: setup ## every check of .pre-commit-config.yaml: ruff, imports, clean chapters, secrets, schemas
@@ -84,22 +85,20 @@ test-notebooks: setup ## every chapter, run afresh and compared with its stored 
 test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel; the handout
 	@$(PY) -m pytest -q -m colab
 
-# Each line is a processor: PyTorch, MKL and oneDNN use only the instructions that it has, and so they round
-# differently. The first is this one with two threads. At the end, each step of a training gets some noise.
-define PROCESSORS
-OMP_NUM_THREADS=2 test-fast test-notebooks
-ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 test-fast test-notebooks
-ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 test-fast test-notebooks
-ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE test-fast test-notebooks
-endef
-export PROCESSORS
+# As if a step of a training was computed on another processor.
+.PHONY: test-noise
+test-noise: export PYTHONSTARTUP := $(CURDIR)/tools/noise.py
+test-noise: test-notebooks ## the chapters with noise in each step of a training
+
+# Another processor: PyTorch, MKL and oneDNN use only the instructions that it has, and so they round differently.
+TWO_THREADS := OMP_NUM_THREADS=2
+AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
+SSE4 := ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41
+PLAIN := ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE
 
 .PHONY: test-processors
 test-processors: setup ## chapters and fast tests with the instructions of other processors: 25 minutes
-	@echo "$$PROCESSORS" | { failed=0; while read -r line; do \
-		echo "== $$line"; $(MAKE) --no-print-directory -k $$line </dev/null || failed=1; \
-	done; echo "== noise in each step of a training"; \
-	$(MAKE) --no-print-directory "PYTHONSTARTUP=$(CURDIR)/tools/noise.py" test-notebooks || failed=1; exit $$failed; }
+	$(LANES) $(foreach one,TWO_THREADS AVX2 SSE4 PLAIN,"$($(one)) test-fast" "$($(one)) test-notebooks") test-noise
 
 # In a separate environment, all checks that depend on versions; those that only read files are left out.
 define other-versions
