@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from anywidget import AnyWidget
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHROMIUM = next((path for path in map(shutil.which, NAMES) if path), None)
@@ -48,6 +48,11 @@ window.ready = true;
 </script></html>"""
 
 
+# What a page waits for is there within seconds on an idle machine; Playwright's own 30 seconds are not enough
+# beside much else.
+PATIENCE = 180_000
+
+
 def open_chromium():
     """A context manager: the browser."""
     return Chromium()
@@ -57,13 +62,27 @@ class Chromium:
     """One headless browser."""
 
     def __enter__(self):
+        expect.set_options(timeout=PATIENCE)
         self._driver = sync_playwright().start()
         self.browser = self._driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        for name in ("new_page", "new_context"):
+            setattr(self.browser, name, patient(getattr(self.browser, name)))
         return self.browser
 
     def __exit__(self, *_):
         self.browser.close()
         self._driver.stop()
+
+
+def patient(make):
+    """Makes a page or a context that waits for so long, whatever it waits for."""
+
+    def made(**options):
+        one = make(**options)
+        one.set_default_timeout(PATIENCE)
+        return one
+
+    return made
 
 
 def state(widget):
@@ -93,7 +112,7 @@ def show(browser, widget, theme="light", *, dead=False, device=DESK):
     scripts = {"state": json.dumps(state(widget)), "module": json.dumps(widget._esm)}
     parts |= {name: text.replace("</", "<\\/") for name, text in scripts.items()}
     page.set_content(PAGE % parts)
-    page.wait_for_function("window.ready === true", timeout=10_000)
+    page.wait_for_function("window.ready === true")
     return page
 
 

@@ -15,6 +15,8 @@ from types import SimpleNamespace
 import pytest
 import websocket
 
+from bench.browser import PATIENCE
+
 FIREFOX = next((path for path in map(shutil.which, ("firefox-esr", "firefox")) if path), None)
 needs_firefox = pytest.mark.skipif(
     FIREFOX is None and not os.environ.get("MHA_LAB_SKIP_NOTHING"),
@@ -90,12 +92,14 @@ class Firefox:
 def _connect(folder):
     """Firefox writes its port into its profile."""
     file = folder / "WebDriverBiDiServer.json"
-    for _ in range(300):
+    for _ in range(1800):
         with contextlib.suppress(OSError, json.JSONDecodeError):
             port = json.loads(file.read_text())["ws_port"]
-            return websocket.create_connection(f"ws://127.0.0.1:{port}/session", 60, suppress_origin=True)
+            return websocket.create_connection(
+                f"ws://127.0.0.1:{port}/session", timeout=PATIENCE / 1000, suppress_origin=True
+            )
         time.sleep(0.1)
-    raise TimeoutError("Firefox did not start in 30 seconds")
+    raise TimeoutError("Firefox was too slow to start: 180 seconds")
 
 
 class Page:
@@ -131,11 +135,11 @@ class Page:
             raise RuntimeError(found["exceptionDetails"]["text"])
         return json.loads(found["result"].get("value", "null"))
 
-    def wait_for_function(self, text, timeout=10_000):
-        end = time.monotonic() + timeout / 1000
+    def wait_for_function(self, text):
+        end = time.monotonic() + PATIENCE / 1000
         while not self.evaluate(text):
             if time.monotonic() > end:
-                raise TimeoutError(text)
+                raise TimeoutError(f"too slow: {text}")
             time.sleep(0.02)
 
     def goto(self, url, wait_until="load"):

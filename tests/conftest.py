@@ -7,7 +7,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from jaxtyping import config
 
 matplotlib.use("Agg")  # no test opens a window
@@ -15,7 +15,9 @@ os.environ["MHA_LAB_PROGRESS"] = "0"  # right answers of tests, and of what they
 
 # The same examples on every run: a pull request fails because of its change, and not by chance.
 # `pytest --hypothesis-profile=default tests/test_bad_input.py` looks for new ones.
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("same")
 
 
@@ -46,6 +48,17 @@ def pytest_terminal_summary(terminalreporter):
                 largest[name] = max(value, largest.get(name, 0.0))
     for name, value in largest.items():
         terminalreporter.write_line(f"{name}: {value:.1e}")
+
+
+TOO_SLOW = """\
+too slow: a time limit was over. It is ten times what an idle machine needs, or more: look at what hangs,
+or at what else this machine does."""
+
+
+def pytest_runtest_makereport(call):
+    """A child, a page or a cell that took too long says so in plain words."""
+    if call.excinfo and "Timeout" in call.excinfo.typename:
+        call.excinfo.value.add_note(TOO_SLOW)
 
 
 @pytest.fixture(autouse=True)

@@ -35,9 +35,9 @@ def test_scores_by_hand():
 
 def test_softmax_by_hand():
     scores = torch.tensor([[0.0, math.log(2), math.log(5)]], dtype=torch.float64)
-    assert_close(masked_softmax(scores), torch.tensor([[1 / 8, 2 / 8, 5 / 8]], dtype=torch.float64), 1e-15)
+    assert_close(masked_softmax(scores), torch.tensor([[1 / 8, 2 / 8, 5 / 8]], dtype=torch.float64), 1e-14)
     hidden = masked_softmax(scores, torch.tensor([True, True, False]))
-    assert_close(hidden, torch.tensor([[1 / 3, 2 / 3, 0]], dtype=torch.float64), 1e-15)
+    assert_close(hidden, torch.tensor([[1 / 3, 2 / 3, 0]], dtype=torch.float64), 1e-14)
     assert hidden[0, 2] == 0
     scores = torch.tensor([[1.0, math.inf, 1.0], [1.0, 1.0, 1e38]])  # a hidden one may be anything but NaN
     mask = torch.tensor([[True, False, True], [True, True, False]])
@@ -95,8 +95,8 @@ def test_leading_axes_broadcast(q, k, v, gradient):
     wide = [x.expand(*torch.broadcast_shapes(q, k, v), *x.shape[-2:]) for x in given]
     output, weights = scaled_dot_product_attention(*given)
     expected, expected_weights = scaled_dot_product_attention(*wide)
-    assert_close(output, expected, 1e-6)
-    assert_close(weights.expand_as(expected_weights), expected_weights, 1e-6)
+    assert_close(output, expected, 1e-5)
+    assert_close(weights.expand_as(expected_weights), expected_weights, 1e-5)
 
 
 EMPTY = {  # rows 1 and 3 of five see nothing

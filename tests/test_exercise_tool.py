@@ -37,7 +37,12 @@ def test_a_new_exercise_is_whole_and_a_broken_one_is_told_what_to_do(tmp_path):
     def run(*command):
         environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
-            [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True
+            [sys.executable, "-m", *command],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=3600,
         )
         return done.returncode, done.stdout + done.stderr
 

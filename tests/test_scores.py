@@ -21,7 +21,7 @@ def test_additive_score_is_the_formula_for_each_pair():
 
 def test_relative_bias_starts_as_the_scaled_dot_product():
     query, key = torch.randn(2, 3, 5, 7), torch.randn(2, 3, 11, 7)
-    assert_close(RelativePositionBias(3, 2)(query, key), scaled_dot_product_scores(query, key), 0)
+    assert_close(RelativePositionBias(3, 2)(query, key), scaled_dot_product_scores(query, key), 1e-6)
 
 
 @pytest.mark.parametrize(("n_q", "n_k"), [(5, 5), (2, 5), (5, 2), (1, 7)])

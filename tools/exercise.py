@@ -153,7 +153,8 @@ def check(name: str) -> int:
         "remove the import that make lint names": [str(Path(sys.executable).with_name("lint-imports"))],
     }  # fmt: skip
     merge([ROOT / "notebooks" / f"{chapter}.ipynb"])
-    to_do = [what for what, command in steps.items() if subprocess.run(command, cwd=ROOT).returncode]
+    ran = {what: subprocess.run(command, cwd=ROOT, timeout=3600) for what, command in steps.items()}
+    to_do = [what for what, done in ran.items() if done.returncode]
     print("\n".join(f"TO DO: {what}" for what in to_do) or f"{name}: all is right")
     return int(bool(to_do))
 

@@ -42,7 +42,8 @@ this copy only has its name. The chapter needs no other chapter."""
 
 def distributions(folder: Path) -> list[Path]:
     """The source distribution, and from it the wheel, in ``folder``."""
-    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True, capture_output=True)
+    build = [sys.executable, "-m", "build", "--outdir", folder, ROOT]
+    subprocess.run(build, check=True, capture_output=True, timeout=1800)
     return sorted(folder.iterdir())
 
 

@@ -316,7 +316,10 @@ def in_this_process(apply: Apply, answer: Any, problems: list[tuple], refused: l
 
 @contextlib.contextmanager
 def _timer() -> Iterator[None]:
-    """Interrupts the main thread, again and again, in case the answer swallows the first."""
+    """Interrupts the main thread, again and again, in case the answer swallows the first.
+
+    The limits are a child's: one of computing time, and a longer one by the clock.
+    """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -324,13 +327,17 @@ def _timer() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise _TooSlow
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS, 0.05)
+    timers = (signal.ITIMER_PROF, signal.SIGPROF, 1), (signal.ITIMER_REAL, signal.SIGALRM, PATIENCE)
+    before = [signal.signal(number, stop) for _, number, _ in timers]
     try:
+        for timer, _, times in timers:
+            signal.setitimer(timer, times * SECONDS, 0.05)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer, _, _ in timers:
+            signal.setitimer(timer, 0)
+        for (_, number, _), handler in zip(timers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

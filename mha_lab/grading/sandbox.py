@@ -258,7 +258,7 @@ def why_not(kind: str, image: str = IMAGE) -> str:
         try:
             said, error = worker.process.communicate(b'{"steps": [], "exercises": {}, "seconds": 1}', 120)
         except subprocess.TimeoutExpired:
-            return f"{program} does not run here: it does not answer"
+            return f"{program} does not run here, or this machine is too slow: no answer in 120 seconds"
     if worker.process.returncode == 0 and b'"end"' in said:
         same = fingerprint().encode() in said
         return "" if same else f"{image} has another mha_lab or PyTorch than this machine; build it again"

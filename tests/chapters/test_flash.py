@@ -34,7 +34,7 @@ def test_equal_to_the_loops_and_with_gradients_to_the_full_softmax(kind, block, 
     output.backward(upstream)
     expected.backward(upstream)
     for mine, other in zip(ours, theirs, strict=True):
-        assert_close(mine.grad, other.grad, TOLERANCE[dtype])
+        assert_close(mine.grad, other.grad, 4 * TOLERANCE[dtype])
         assert torch.equal(mine, other)  # what came in stays as it was
 
 

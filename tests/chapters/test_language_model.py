@@ -107,7 +107,7 @@ def test_no_token_sees_its_future():
             (model(changed, causal=causal)[0] - model(tokens, causal=causal)[0]).abs().amax(dim=(0, 2))
             for causal in (True, False)
         )
-        assert (moved[:at] == 0).all()
+        assert (moved[:at] < 1e-12).all()
         assert (moved[at:] > 1e-9).all()
         assert (open_ > 1e-9).all()
 

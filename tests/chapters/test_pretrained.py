@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 import tomllib
 
 import pytest
@@ -13,6 +12,7 @@ from mha_lab.chapters import pretrained
 from mha_lab.chapters.pretrained import Unavailable, from_bert, from_gpt2
 from tests.no_network import refusing
 from tests.notebooks.chapters import ROOT
+from tests.references import assert_close
 
 transformers = pytest.importorskip("transformers")
 COMMON = {"vocab_size": 17, "attn_implementation": "eager", "initializer_range": 0.5}
@@ -66,7 +66,8 @@ def test_outputs_and_weights_are_those_of_the_published_layers(
             (weights - whole.attentions[i]).abs().max().item(), (output - theirs).abs().max().item()
         )
         request.node.user_properties.append((f"largest difference from {make.__name__}'s attention", largest))
-        assert largest < most
+        assert_close(weights, whole.attentions[i], most)
+        assert_close(output, theirs, most)
 
 
 def test_what_is_no_such_layer_is_refused():
@@ -129,13 +130,11 @@ except pretrained.Unavailable as reason:
 
 
 def test_without_a_network_it_says_so_soon_and_quietly(tmp_path):
-    start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE],
         env={"PYTHONPATH": refusing(tmp_path / "path"), "HF_HOME": str(tmp_path / "nothing"), "PATH": ""},
-        capture_output=True, text=True, check=True,
+        capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
-    assert time.perf_counter() - start < 60
     said = "gpt2 was never downloaded here, and the network does not answer"
     assert (done.stderr, done.stdout.splitlines()) == ("", ["False", said])
 

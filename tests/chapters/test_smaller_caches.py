@@ -65,6 +65,6 @@ def test_each_layer_with_a_window_adds_one_less_than_its_window(windows):
     for token in range(12):
         changed = x.clone()
         changed[0, token] += torch.randn(8).double()
-        moved.append(not torch.equal(last(changed), last(x)))
+        moved.append((last(changed) - last(x)).abs().max().item() > 1e-12)
     reach = 11 if None in windows else sum(window - 1 for window in windows)
     assert moved == [token >= 11 - reach for token in range(12)]

@@ -182,13 +182,15 @@ def test_it_survives_and_earns_nothing(name, where, monkeypatch, unchanged):
 
 
 @linux
-@pytest.mark.parametrize("function", [swallows, lambda x, h: time.sleep(60), lambda x, h: sum(range(10**12))])
+@pytest.mark.parametrize(
+    "function", [swallows, lambda x, h: time.sleep(600), lambda x, h: sum(range(10**12))]
+)
 def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypatch, function, unchanged):
     monkeypatch.setattr(runner, "SECONDS", 1.0)
     monkeypatch.setattr(runner, "PATIENCE", 2)
     start = time.monotonic()
     assert checked(function).diagnosis == "too-slow"
-    assert time.monotonic() - start < 10  # the function itself sleeps for a minute, or has no end
+    assert time.monotonic() - start < 100, "not stopped after 2 seconds, or this machine is too slow"
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 
@@ -196,7 +198,7 @@ def test_an_answer_that_never_returns_is_stopped_when_its_time_is_over(monkeypat
 @linux
 def test_the_processors_time_counts_and_not_the_clock(monkeypatch):
     monkeypatch.setattr(runner, "SECONDS", 1.0)
-    monkeypatch.setattr(runner, "PATIENCE", 30)
+    monkeypatch.setattr(runner, "PATIENCE", 300)
     start = time.monotonic()
     assert checked(lambda x, h: (time.sleep(0.4), right(x, h))[1]).passed  # on each problem
     assert time.monotonic() - start > 1
@@ -206,20 +208,35 @@ def test_without_a_child_a_timer_stops_it(monkeypatch, unchanged):
     monkeypatch.setattr(runner, "SECONDS", 0.3)
     monkeypatch.setattr(runner, "in_a_child", in_this_process)
     assert checked(lambda x, h: [None for _ in iter(int, 1)]).diagnosis == "too-slow"
+    assert checked(lambda x, h: time.sleep(600)).diagnosis == "too-slow"
+
+
+def test_without_a_child_the_processors_time_counts_too(monkeypatch):
+    monkeypatch.setattr(runner, "SECONDS", 0.3)
+    monkeypatch.setattr(runner, "PATIENCE", 1000)
+    monkeypatch.setattr(runner, "in_a_child", in_this_process)
+    assert checked(lambda x, h: (time.sleep(0.4), right(x, h))[1]).passed
 
 
 @linux
 def test_what_an_answer_started_is_stopped_too(tmp_path):
+    beats = tmp_path / "beats"
+
     def leaves_a_process(x, h):
         if os.fork() == 0:
-            time.sleep(1.5)
-            (tmp_path / "alive").touch()
+            for beat in range(2000):
+                beats.write_text(str(beat))
+                time.sleep(0.05)
             os._exit(0)
+        while not beats.exists():
+            time.sleep(0.01)
         return bare(x, h)
 
     checked(leaves_a_process)
-    time.sleep(2)
-    assert not list(tmp_path.iterdir())
+    time.sleep(0.5)
+    last = beats.read_text()
+    time.sleep(0.5)
+    assert beats.read_text() == last
 
 
 @pytest.mark.parametrize("run", [in_a_child, in_this_process])
@@ -267,7 +284,8 @@ def test_tensors_come_back_as_they_were(shape, dtype):
 COLD = """
 import torch
 from torch.func import jacrev
-from mha_lab.check import check
+from mha_lab.check import check, runner
+runner.PATIENCE = 100  # the processor's time counts
 
 def leaks_future(attention, n, d_model):
     leaks = lambda x: jacrev(attention)(x).abs().sum((1, 3)).triu(1).max() > 0
@@ -280,5 +298,5 @@ print(check(leaks_future).passed)
 @linux
 def test_what_is_slow_only_the_first_time_in_a_process_still_counts():
     """The first ``jacrev`` of a process loads PyTorch's compiler, which takes seconds."""
-    ran = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True, timeout=300)
     assert ran.stdout.splitlines()[-1:] == ["True"], ran.stdout + ran.stderr

@@ -196,9 +196,9 @@ class TestPage:
     def test_a_value_and_a_score_are_dragged_typed_and_spoken(self, shown):
         page = shown(examples.flow_one_head(), dead=True)
         assert not grip(page, "cat: query · key").is_visible()  # not before the first step
-        for _ in range(5):
+        for step in range(1, 6):
             page.get_by_role("button", name="Next").click()
-            page.wait_for_timeout(700)
+            page.wait_for_function("(step) => model.get('_at') === step", arg=step)
         assert text(page) == "5 output = sum of weight × ▲ value = (0.85, 0.46)"
         assert page.get_by_role("status").inner_text() == text(page)
         box = grip(page, "cat: value, number 1").bounding_box()

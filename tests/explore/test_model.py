@@ -355,7 +355,7 @@ def test_what_is_spoken_is_never_of_another_state(shown):
     assert "silent. Next word: she 0.42" in spoken.inner_text()
     box.fill("in the cave")
     assert spoken.inner_text() == ""
-    page.wait_for_timeout(1000)
+    page.wait_for_function("(spoken) => spoken.innerText !== ''", arg=spoken.element_handle())
     probable = bars(page)
     first = next(iter(probable))
     assert f"Next word: {first} {probable[first][0]:.2f}" in spoken.inner_text()
@@ -401,14 +401,13 @@ def test_a_long_text_is_shown_whole_and_its_tokens_can_be_scrolled_by_buttons(sh
     page.evaluate("model.set('_tokens', [0, ...Array(29).fill(model.get('_words').indexOf('because'))])")
     assert box.evaluate("(box) => box.scrollHeight - box.clientHeight") <= 0
     assert (later.is_disabled(), earlier.is_disabled()) == (True, False)
-    for _ in range(40):
+    for _ in range(400):
         if earlier.is_disabled():
             break
         earlier.click(force=True)
         page.wait_for_timeout(30)
     assert (strip.evaluate("(strip) => strip.scrollLeft"), later.is_disabled()) == (0, False)
     page.set_viewport_size({"width": 320, "height": 667})
-    page.wait_for_timeout(50)
-    assert box.evaluate("(box) => box.scrollHeight - box.clientHeight") <= 0
+    page.wait_for_function("(box) => box.scrollHeight <= box.clientHeight", arg=box.element_handle())
     page.evaluate("model.set('_tokens', [0])")
     assert not earlier.is_visible()

@@ -394,13 +394,13 @@ class TestPage:
         for _ in range(3):
             press(page, "Play")
             assert value(page, "_step") == 1
-            page.wait_for_function("model.get('_step') === 2", timeout=5000)
+            page.wait_for_function("model.get('_step') === 2")
             press(page, "Pause")
             page.wait_for_timeout(2800)
             assert value(page, "_step") == 2
             press(page, "Reset")
         press(page, "Play")
-        page.wait_for_function("model.get('_step') === 3", timeout=8000)
+        page.wait_for_function("model.get('_step') === 3")
         assert page.get_by_role("button", name="Play").count() == 1
         press(page, "Play")  # from the beginning again
         assert value(page, "_step") == 1
@@ -424,7 +424,7 @@ class TestPage:
         press(page, "Play")
         assert value(page, "_step") == 1
         page.get_by_role("button", name="Pause").wait_for()
-        page.get_by_role("button", name="Play").wait_for(timeout=8000)
+        page.get_by_role("button", name="Play").wait_for()
         assert value(page, "_step") == 3
         first, second, third = page.evaluate("times")
         assert min(second - first, third - second) > 2000

@@ -480,7 +480,6 @@ PICTURES["online_softmax"] = ".handle"
 def swipe(page, box, x=0.5, y=0.5):
     """A finger goes 80 px up from a point of this box."""
     finger(page, box["x"] + x * box["width"], box["y"] + y * box["height"], 0, -80)
-    page.wait_for_timeout(300)
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -488,7 +487,7 @@ def test_a_swipe_on_a_picture_scrolls_the_page(shown, name):
     page = shown(examples.ALL[name](), device=PHONE)
     before = page.evaluate(STATES)
     swipe(page, page.locator(PICTURES[name]).first.bounding_box(), 0.2, 0.8)
-    assert page.evaluate("scrollY") > 40
+    page.wait_for_function("scrollY > 40")
     assert page.evaluate(STATES) == before
 
 
@@ -498,6 +497,7 @@ def test_only_the_handle_catches_the_finger_and_it_does_not_jump(shown):
     handle = page.get_by_role("slider").bounding_box()
     assert (handle["width"], handle["height"]) == (44, 44)
     swipe(page, handle, 0.8, 0.8)  # the finger is beside the tip
+    page.wait_for_timeout(300)  # in which it could scroll
     assert page.evaluate("scrollY") == 0
     assert value(page, "_query") == pytest.approx([x, y + 80 * step], abs=1e-3)
     page.locator(".plane button").nth(1).tap()

@@ -301,8 +301,7 @@ class TestInTheBrowser:
         assert page.evaluate("scrollY") == before
         drawn = value(page, "_drawn")
         finger(page, field["x"] + 40, field["y"] + 20, 10, 100)  # down: the page goes back up
-        page.wait_for_timeout(300)
-        assert page.evaluate("scrollY") < before
+        page.wait_for_function("(before) => scrollY < before", arg=before)
         assert value(page, "_drawn") == drawn
 
     def test_a_swipe_that_starts_on_d_k_scrolls(self, shown):
@@ -314,8 +313,7 @@ class TestInTheBrowser:
             x, y = box["x"] + box["width"] * (0.5 if moves else 0.15), box["y"] + box["height"] / 2
             before = page.evaluate("scrollY")
             finger(page, x, y, 4, -120)
-            page.wait_for_timeout(300)
-            assert page.evaluate("scrollY") > before + 50
+            page.wait_for_function("(before) => scrollY > before + 50", arg=before)
             assert value(page, "_d_k") == 32
             page.evaluate("scrollTo(0, 300)")
             finger(page, x, y, 60, 0)

@@ -48,7 +48,9 @@ print(calls, manager, sorted(metadata))
 
 def test_on_colab_the_widget_manager_is_switched_on_once():
     """By anywidget, so a chapter needs no line for it; Colab's own module is a stand-in here."""
-    done = subprocess.run([sys.executable, "-c", COLAB], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", COLAB], capture_output=True, text=True, check=True, timeout=300
+    )
     kinds = ["application/vnd.jupyter.widget-view+json", "image/png"]
     assert done.stdout.strip() == f"['enabled'] where-colab-has-its-manager {kinds}"
 

@@ -66,7 +66,7 @@ def start(course: Path, chapter: str, jobs: int) -> subprocess.Popen:
 
 def finish(course: Path, chapter: str, jobs: int) -> None:
     """Grade until the end."""
-    if start(course, chapter, jobs).wait():
+    if start(course, chapter, jobs).wait(timeout=4 * 3600):
         raise SystemExit(f"grading failed: {course / 'said.txt'} says why")
 
 
@@ -83,7 +83,7 @@ def stop(course: Path, chapter: str, jobs: int, how: signal.Signals, many: int) 
             raise SystemExit(f"grading ended before it was stopped: see {course / 'said.txt'}")
         time.sleep(0.05)
     process.send_signal(how)
-    if process.wait() == 0:
+    if process.wait(timeout=600) == 0:
         raise SystemExit(f"grading was not stopped by {how.name}: see {course / 'said.txt'}")
     found = kept(course)
     print(f"stopped with {how.name}: {len(found)} are graded", flush=True)
@@ -102,7 +102,7 @@ def differences(folder: Path, number: str, count: int, jobs: int) -> list[str]:
     """Grade the three copies; whatever is not as it should be."""
     course = folder / "whole"
     subprocess.run([sys.executable, "-m", "mha_lab.grading", "layout", course], cwd=ROOT, check=True,
-                   stdout=subprocess.DEVNULL)  # fmt: skip
+                   stdout=subprocess.DEVNULL, timeout=600)  # fmt: skip
     (course / ".secret").write_bytes(b"the same problems in all courses")
     (chapter,) = (path.name for path in (course / "release").glob(f"{number}_*"))
     empty = shutil.copytree(course, folder / "serial")

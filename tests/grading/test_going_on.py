@@ -41,14 +41,14 @@ def work(folder, name):
     """What a process does in these tests: it leaves a mark when it begins and when it ends."""
     (folder / f"{name} begins").touch()
     if name == "hangs":
-        time.sleep(60)
+        time.sleep(3600)
     if name == "fails":
         raise ValueError("no")
     if name == "dies":
         os._exit(3)
     deadline = time.monotonic() + 20
     while name.startswith("pair") and len(list(folder.glob("pair* begins"))) < 2:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "it is alone, or this machine is too slow: 20 seconds"
         time.sleep(0.01)
     (folder / f"{name} ends").touch()
 
@@ -82,8 +82,8 @@ def test_what_runs_ends_with_the_one_that_started_it(tmp_path):
     with open(children) as file:  # noqa: PTH123  not a file that Path can read in one go
         (child,) = map(int, file.read().split())
     main.kill()
-    main.wait()
-    wait_for(lambda: not os.path.exists(f"/proc/{child}"), seconds=20)  # noqa: PTH110
+    main.wait(timeout=60)
+    wait_for(lambda: not os.path.exists(f"/proc/{child}"))  # noqa: PTH110
 
 
 def test_ctrl_c_while_a_process_is_forked_is_not_lost(tmp_path):
@@ -96,7 +96,7 @@ def test_ctrl_c_while_a_process_is_forked_is_not_lost(tmp_path):
         f"list(apart.each(partial(work, Path({str(tmp_path)!r})), ['hangs', 'last'], jobs=1, seconds=60))"
     )
     main = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
     assert main.stderr.endswith("KeyboardInterrupt\n")
     assert not (tmp_path / "last begins").exists()
@@ -143,10 +143,10 @@ def test_no_more_run_at_a_time_than_the_memory_allows(tmp_path, files, free):
     assert apart.at_once(1, tmp_path) == (free is None or free >= apart.NEEDS)
 
 
-def wait_for(happened, seconds=120):
-    deadline = time.monotonic() + seconds
+def wait_for(happened):
+    deadline = time.monotonic() + 300
     while not happened():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "it did not happen, or this machine is too slow: 300 seconds"
         time.sleep(0.02)
 
 
@@ -201,7 +201,7 @@ def test_a_run_that_was_stopped_goes_on(course, how):
     first = started(course)
     wait_for(lambda: kept(course))
     first.send_signal(how)
-    _, said = first.communicate(timeout=60)
+    _, said = first.communicate(timeout=600)
     if how == signal.SIGINT:
         assert (first.returncode, said.splitlines()) == (
             130,
@@ -249,7 +249,7 @@ def test_in_a_small_server_fewer_are_graded_at_a_time_and_too_little_memory_is_o
 ):
     command = [sys.executable, "-m", "mha_lab.grading", "grade", str(course), NAME, "--jobs=16"]
     done = subprocess.run(
-        command, cwd=ROOT, preexec_fn=small_group, capture_output=True, text=True, check=False
+        command, cwd=ROOT, preexec_fn=small_group, capture_output=True, text=True, check=False, timeout=1800
     )
     assert (done.returncode, sorted(kept(course))) == (0, STUDENTS), done.stdout + done.stderr
     assert re.search(r"^[12] at a time, not 16, because there is no memory for more$", done.stdout, re.M)
@@ -268,10 +268,13 @@ def small_disk(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
+    if (
+        not shutil.which("mount")
+        or subprocess.run(mount, capture_output=True, check=False, timeout=60).returncode
+    ):
         pytest.skip("no small disk can be mounted here")
     yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    subprocess.run(["umount", "--lazy", str(disk)], check=True, timeout=60)
 
 
 @needs_walls

@@ -159,7 +159,7 @@ def test_a_students_pictures_are_kept_and_described():
     steps = [{"run": source, "skip": []} for source in sources]
     with Worker("none") as worker:
         said, _ = worker.process.communicate(
-            json.dumps({"steps": steps, "exercises": {}, "seconds": 60}).encode()
+            json.dumps({"steps": steps, "exercises": {}, "seconds": 60}).encode(), timeout=600
         )
     shown = [line["outputs"] for line in map(json.loads, said.splitlines()) if "outputs" in line]
     for (output,), words in zip(shown, PICTURES.values(), strict=True):

@@ -26,14 +26,17 @@ pytestmark = pytest.mark.grading
 NUMBERS = {
     "x86_64": {"keyctl": 250, "add_key": 248, "clone": 56},
     "aarch64": {"keyctl": 219, "add_key": 217, "clone": 220},
-}[platform.machine()]
+}.get(platform.machine())
+needs_numbers = pytest.mark.skipif(
+    NUMBERS is None, reason=f"the numbers of system calls are not known here for {platform.machine()}"
+)
 
 
 def said(kind, source, exercises):
     """What the worker says of one cell, line by line."""
     request = {"steps": [{"run": source, "skip": []}], "exercises": exercises, "seconds": 20}
     with sandbox.Worker(kind) as worker:
-        lines, _ = worker.process.communicate(json.dumps(request).encode(), timeout=100)
+        lines, _ = worker.process.communicate(json.dumps(request).encode(), timeout=600)
     first, *lines, last = [json.loads(line) for line in lines.splitlines()]
     assert (first, last) == ({"step": 0}, {"end": sandbox.fingerprint()})
     return lines
@@ -110,6 +113,7 @@ for folder in ("/", "/dev", "/dev/shm", "/etc", "/package", "/packages", "/pytho
 
 
 @needs_walls
+@needs_numbers
 def test_no_more_rights_inside():
     """No user namespace in which one would be root, and so no mount; no key of the teacher's."""
     libc, keyctl, add_key = ctypes.CDLL(None), NUMBERS["keyctl"], NUMBERS["add_key"]
@@ -125,6 +129,7 @@ print([{search} > 0, libc.unshare(0x10000000), libc.mount(b"proc", b"/tmp", b"pr
 
 
 @needs_walls
+@needs_numbers
 def test_the_kernel_is_asked_for_little():
     """Memory of no process, other processes, ways around the filter: the kernel says no."""
     source = """
@@ -189,13 +194,13 @@ except OSError as error:
 @needs_walls
 def test_what_outlives_its_parent_is_ended(monkeypatch):
     """As if something inside had taken back that it ends with bubblewrap."""
-    whole, mark = sandbox.command, f"6{os.getpid()}.25"
+    whole, mark = sandbox.command, f"6{os.getpid():06}.25"
     monkeypatch.setattr(sandbox, "command", lambda *a: [w for w in whole(*a) if w != "--die-with-parent"])
     source = f"import subprocess\nsubprocess.Popen(['sleep', '{mark}'], start_new_session=True)"
 
     def alive():
         commands = "cat /proc/[0-9]*/cmdline 2>/dev/null"
-        return mark.encode() in subprocess.run(commands, shell=True, capture_output=True).stdout
+        return mark.encode() in subprocess.run(commands, shell=True, capture_output=True, timeout=60).stdout
 
     request = {
         "steps": [
@@ -209,10 +214,10 @@ def test_what_outlives_its_parent_is_ended(monkeypatch):
         while b'"step": 1' not in worker.process.stdout.readline():
             pass
         assert alive()
-    deadline = time.monotonic() + 5
-    while alive() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while alive():
+        assert time.monotonic() < deadline, "it was not ended, or this machine is too slow: 60 seconds"
         time.sleep(0.05)
-    assert not alive()
 
 
 @needs_walls
@@ -253,7 +258,7 @@ def test_a_container_is_ended_by_its_name(monkeypatch, tmp_path):
     engine.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with sandbox.Worker("podman", "image", "mha-lab-1") as worker:
-        worker.process.wait()
+        worker.process.wait(timeout=60)
     started, ended = (tmp_path / "asked").read_text().splitlines()
     assert "--name=mha-lab-1" in started
     assert ended == "rm --force mha-lab-1"

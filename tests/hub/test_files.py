@@ -100,7 +100,7 @@ def test_a_hub_that_is_not_safe_or_complete_does_not_start(tmp_path, settings, r
         pytest.skip("there is no /usr/bin/python3")
     program = [python, str(HUB / "start.py"), "no-class.csv"]
     environment = os.environ | {"HUB": str(tmp_path / "hub")} | settings
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1
     assert reason in done.stderr or "apt install" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -139,7 +139,9 @@ def test_kubernetes_gets_what_the_chart_accepts(tmp_path):
     schema.pop("$schema", None)
     (tmp_path / "schema.json").write_text(json.dumps(schema), encoding="utf-8")
     program = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(tmp_path / "schema.json")]
-    done = subprocess.run([*program, str(HUB / "z2jh" / "values.yaml")], capture_output=True, check=False)
+    done = subprocess.run(
+        [*program, str(HUB / "z2jh" / "values.yaml")], capture_output=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stdout.decode()
 
 

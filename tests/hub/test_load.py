@@ -31,7 +31,7 @@ def free_port():
 
 def remove_accounts():
     for name in (*STUDENTS, TEACHER):
-        subprocess.run(["userdel", "--remove", name], capture_output=True, check=False)
+        subprocess.run(["userdel", "--remove", name], capture_output=True, check=False, timeout=60)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def hub(tmp_path):
         yield url
     finally:
         running.terminate()
-        running.wait(120)
+        running.wait(timeout=120)
         remove_accounts()
 
 
@@ -68,7 +68,7 @@ def test_two_students_learn_submit_and_get_their_feedback_whatever_is_killed(hub
     python = str(Path(FOLDER) / "env" / "bin" / "python")
     program = [python, str(ROOT / "hub" / "load_test.py"), "--students=2", "--arrive=1", "--faults"]
     program += [f"--hub={FOLDER}", f"--url={hub}", f"--teacher={TEACHER}"]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=3600)
     assert done.returncode == 0, done.stdout + done.stderr
     for line in (
         "2 of 2 students ran 01 and 03 to the end and submitted",

@@ -48,6 +48,6 @@ def test_a_changed_digit_and_a_changed_colour_are_red_and_the_rest_is_green(tmp_
     heatmaps[1][0].metadata.tags.append(TRAINED)
     nbformat.write(chapter, tmp_path / "chapter.ipynb")
     command = [sys.executable, "-m", "pytest", "-q", *FLAGS.split(), tmp_path / "chapter.ipynb"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=600)
     assert (done.returncode, "4 failed" in done.stdout) == (1, True), done.stdout
     assert "the stored picture is not what is drawn now: run make refresh" in done.stdout

@@ -138,7 +138,9 @@ def test_importing_the_package_loads_torch_and_nothing_heavier():
         "import sys, torch; before = set(sys.modules); import mha_lab; "
         "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
+    )
     heavy = {"matplotlib", "seaborn", "IPython", "ipywidgets", "anywidget", "pandas", "scipy", "einops"}
     assert not set(done.stdout.split()) & heavy
 

@@ -55,7 +55,13 @@ def setup(project, **environment):
     log.write_text("")
     environment = {"PATH": str(project / "bin"), "LOG": str(log), "NEED_MB": "1"} | environment
     done = subprocess.run(
-        ["sh", "tools/setup.sh"], cwd=project, env=environment, capture_output=True, text=True, check=False
+        ["sh", "tools/setup.sh"],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     installs = [line for line in log.read_text().splitlines() if line.startswith("-m pip install")]
     return done.returncode, done.stdout, done.stderr, installs

@@ -76,7 +76,7 @@ def in_browser(test):
 def run_build(out, notebooks, seed):
     command = [sys.executable, "-m", "tools.site", str(out), "--notebooks", str(notebooks)]
     environment = os.environ | {"PYTHONHASHSEED": seed}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +385,7 @@ def finish(page):
     page.wait_for_load_state("load")
     page.evaluate(MEET, True)
     alive = f"document.querySelectorAll('.explorable.alive .mha').length === {len(page.kinds)}"
-    page.wait_for_function(alive, timeout=10_000)
+    page.wait_for_function(alive)
     return page
 
 
@@ -619,10 +619,10 @@ def test_the_theme_switch_is_remembered_from_page_to_page(browser, roots):
     ink = "(e) => getComputedStyle(e).getPropertyValue('--jp-content-font-color1')"
     dark = page.locator(".explorable").first.evaluate(ink)
     page.emulate_media(media="print")
-    page.wait_for_function("document.documentElement.dataset.theme === 'light'", timeout=5_000)
+    page.wait_for_function("document.documentElement.dataset.theme === 'light'")
     assert page.locator(".explorable").first.evaluate(ink) != dark
     page.emulate_media(media="screen")
-    page.wait_for_function("document.documentElement.dataset.theme === 'dark'", timeout=5_000)
+    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
     context.close()
 
 
