@@ -145,8 +145,8 @@ CAUSES = {
 SMALL = {
     "cancel": (
         "sums-with-signs",
-        "Your function misses leaks that cancel in a sum: it adds up outputs, differences or derivatives with "
-        "their signs, and here these add up to 0. Take `.abs()` before the sum.",
+        "Your function misses leaks that cancel in a sum: it adds up outputs, differences or derivatives "
+        "with their signs, and here these add up to 0. Take `.abs()` before the sum.",
     ),
     "tiny": (
         "tolerance-too-wide",

@@ -173,8 +173,8 @@ KNOBS = {
             (lambda s: torch.softmax(torch.softmax(s, -1), -1),),
         ),
         "equal-weights": (
-            "All your weights of a row are equal, so your output is a plain mean of the values: the scores "
-            "are not used.",
+            "In each row, all your weights are equal, so your output is a plain mean of the values: the "
+            "scores are not used.",
             WEIGHTS,
             (lambda s: torch.full_like(s, 1 / s.shape[-1]),),
         ),
