@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from mha_lab.check import errors, observe, trace
-from mha_lab.check.runner import Outcome, compute
+from mha_lab.check.runner import CHANGEABLE, Outcome, compute
 from mha_lab.exercises import Exercise
 from mha_lab.exercises import _results as compare
 from mha_lab.exercises._results import plain
@@ -39,6 +39,9 @@ def diagnose(exercise: Exercise, problems: list[tuple], outcomes: list[Outcome])
         return _Case(exercise, problems, outcomes).diagnosis()
 
 
+HALF = "Your result is right only to the accuracy of {}; float32 is expected."
+
+
 def _has(what: str) -> str:
     return f"has {what}" if what.startswith("shape ") else f"is {what}"
 
@@ -58,7 +61,7 @@ class _Case:
         if first.kind == "stub" or (exercise.bug and first.code == trace.fingerprint(exercise.bug)):
             return None
         if not self.wrong:
-            return self._changed() or Diagnosis(None)
+            return self._changed() or self._foreign() or Diagnosis(None)
         ways = (
             self._stopped,
             self._refused,
@@ -69,6 +72,7 @@ class _Case:
             self._bug,
             self._shape,
             self._half,
+            self._exclusive_or,
             self._notebook,
             self._pattern,
         )
@@ -97,8 +101,8 @@ class _Case:
     def _changed(self) -> Diagnosis | None:
         names = inspect.signature(self.exercise.answer).parameters
         for problem, outcome in zip(self.problems, self.outcomes, strict=True):
-            tensors = [pair for pair in zip(names, problem, strict=False) if isinstance(pair[1], Tensor)]
-            for (name, before), after in zip(tensors, outcome.inputs, strict=False):
+            given = [pair for pair in zip(names, problem, strict=False) if isinstance(pair[1], CHANGEABLE)]
+            for (name, before), after in zip(given, outcome.inputs, strict=False):
                 if not compare.same(plain(before), after, 0.0):
                     says = f"The result is right, but your function changes its argument `{name}`."
                     example = problem, plain(before), after
@@ -106,6 +110,22 @@ class _Case:
         return None
 
     # What is said
+
+    def _foreign(self) -> Diagnosis | None:
+        """Where a function gets arguments and returns numbers, tensors are asked for, in single precision.
+
+        Numbers that are typed by hand, and places, may be in a list or a NumPy array.
+        """
+        if not inspect.signature(self.exercise.answer).parameters:
+            return None
+        for expected, outcome in zip(self.expected, self.outcomes, strict=True):
+            if (source := compare.foreign(expected, outcome.value)) in compare.HALVES:
+                return Diagnosis("wrong-dtype", HALF.format(source), "", self.exercise.section)
+            if source:
+                says = f"The numbers are right, but your function returns {source}, not a tensor."
+                why = "PyTorch computes no gradient through a NumPy array or a list."
+                return Diagnosis("not-a-tensor", says, why, self.exercise.section)
+        return None
 
     def seen(self) -> str:
         """What was observed in the result that is shown."""
@@ -317,11 +337,17 @@ class _Case:
         if any(a is not None and b is not None and (a.dtype == bool) != (b.dtype == bool) for a, b in arrays):
             return self._say("wrong-dtype", self.seen(), "")
         if all(compare.same(self.expected[i], self.outcomes[i].value, compare.HALF) for i in self.wrong):
-            names = {getattr(b, "dtype", "") for _, b in pairs} & {"float16", "bfloat16"}
-            if names:
-                says = f"Your result is right only to the accuracy of {names.pop()}; float32 is expected."
-                return self._say("wrong-dtype", says, "")
+            precision = {compare.halved(self.outcomes[i].value) for i in self.wrong}
+            if precision <= set(compare.HALVES):
+                return self._say("wrong-dtype", HALF.format(min(precision)), "")
         return None
+
+    def _exclusive_or(self) -> Diagnosis | None:
+        """``^`` in a function that computes numbers."""
+        array = compare.as_array(self.expected[self.shown])
+        if not self.outcomes[0].xor or array is None or array.dtype == bool:
+            return None
+        return self._say("exclusive-or", self.seen(), errors.XOR)
 
     def _notebook(self) -> Diagnosis | None:
         if not self.outcomes[0].reads:

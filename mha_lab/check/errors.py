@@ -196,6 +196,8 @@ def _few(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     )
 
 
+XOR = "In Python, `^` is no power: it is exclusive or, which compares bits. A power is `**`, as in `n ** 2`."
+
 Says = str | Callable[[re.Match, str, dict, dict], str]
 RULES: list[tuple[str, Says]] = [
     (
@@ -380,6 +382,10 @@ RULES: list[tuple[str, Says]] = [
     ),
     (r"Sizes of tensors must match except", "`cat` needs equal sizes on all axes but the one that it joins."),
     (r"stack expects each tensor to be equal size", "`stack` needs tensors of one shape."),
+    (
+        r"(unsupported operand type\(s\) for \^|bitwise_xor)",
+        XOR,
+    ),
     (
         r"unsupported operand type\(s\) for .*: '(\w+)' and '(\w+)'",
         "These two things cannot be combined like this.",

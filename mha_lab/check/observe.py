@@ -33,7 +33,9 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
 
 
 def _nan(name: str, expected: Any, got: Any) -> str:
-    """The places, as booleans, of a result that should be NaN nowhere."""
+    """The places, as booleans, of a result that should be NaN nowhere; ``False`` if there is none."""
+    if got is False:
+        return f"There is no {name.removeprefix('Your ')}."
     one, other = as_array(expected), as_array(got)
     if one is None or other is None or one.shape != other.shape or one.any():
         return _sentence(name, expected, got)

@@ -46,6 +46,7 @@ PATIENCE = 3  # times as long by the clock, for an answer that waits, or on a ma
 MEMORY = 2 * 2**30  # bytes that an answer may ask for on top of what the kernel has
 MAX_WORDS = 2000
 
+CHANGEABLE = Tensor, list  # arguments that an answer can change
 Apply = Callable[[Any, tuple], Any]
 
 
@@ -54,8 +55,8 @@ class Outcome:
     """The outcome of one problem.
 
     ``kind`` is ``returned``, ``raised``, ``stub``, ``too slow`` or ``died``; ``value`` is the result, or the
-    exception's name and text. ``inputs`` are the arguments after the call. ``where``, ``reads``
-    and ``code`` are what ``trace`` says about the answer.
+    exception's name and text. ``inputs`` are the arguments after the call. ``where``, ``reads``,
+    ``code`` and ``xor`` are what ``trace`` says about the answer.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Outcome:
     where: dict[str, Any] = field(default_factory=dict)
     reads: tuple[tuple[str, str], ...] = ()
     code: str = ""
+    xor: bool = False
 
 
 def encode(value: Any) -> Any:
@@ -77,7 +79,8 @@ def encode(value: Any) -> Any:
         return {"other": value.dtype}
     data = base64.b64encode(value.array.tobytes()).decode()
     shape = list(value.array.shape)
-    return {"tensor": value.dtype, "numpy": str(value.array.dtype), "shape": shape, "data": data}
+    kind = {"tensor": value.dtype, "numpy": str(value.array.dtype), "source": value.source}
+    return kind | {"shape": shape, "data": data}
 
 
 def decode(value: Any, depth: int = 0) -> Any:
@@ -93,7 +96,7 @@ def decode(value: Any, depth: int = 0) -> Any:
         if dtype.kind not in "biuf" or not fits(shape, dtype):
             raise ValueError
         data = np.frombuffer(base64.b64decode(value["data"]), dtype=dtype)
-        return Plain(str(value["tensor"])[:80], data.reshape(shape))
+        return Plain(str(value["tensor"])[:80], data.reshape(shape), str(value["source"])[:80])
     if "sequence" in value:
         if len(value["sequence"]) > MAX_RESULTS or depth > 3:
             raise ValueError
@@ -125,20 +128,23 @@ def copies(arguments: tuple) -> tuple:
 
 
 def _copy(argument: Any) -> Any:
-    """A new tensor; a function without its name, which would tell what it does."""
+    """A new tensor or list; a function without its name, which would tell what it does."""
     if isinstance(argument, FunctionType):
         code = argument.__code__.replace(co_name="function", co_qualname="function")
         return FunctionType(
             code, argument.__globals__, "function", argument.__defaults__, argument.__closure__
         )
+    if isinstance(argument, list):
+        return argument.copy()
     return argument.clone() if isinstance(argument, Tensor) else argument
 
 
 def attempt(apply: Apply, answer: Any, arguments: tuple) -> dict:
     """One problem for code that is not trusted, as JSON: whatever the answer does, this returns."""
-    said: dict[str, Any] = {"where": {}, "reads": [], "code": ""}
+    said: dict[str, Any] = {"where": {}, "reads": [], "code": "", "xor": False}
     with contextlib.suppress(Exception):
         said |= {"reads": trace.reads(answer), "code": trace.fingerprint(answer)}
+        said["xor"] = trace.compares_bits(answer)
     try:
         result = apply(answer, arguments)
         said |= {"kind": "returned", "value": encode(plain(result))}
@@ -149,7 +155,7 @@ def attempt(apply: Apply, answer: Any, arguments: tuple) -> dict:
         with contextlib.suppress(Exception):
             said["kind"] = "stub" if trace.is_stub(error, answer) else "raised"
             said["where"] = trace.where(error, answer)
-    kept = [argument for argument in arguments if isinstance(argument, Tensor)]
+    kept = [argument for argument in arguments if isinstance(argument, CHANGEABLE)]
     return said | {"inputs": encode(tuple(map(plain, kept)))}
 
 
@@ -171,6 +177,7 @@ def read(message: Any) -> Outcome:
             _where(message["where"]),
             _pairs(message["reads"][:4]),
             str(message["code"])[:MAX_WORDS],
+            message["xor"] is True,
         )
     except Exception:
         return Outcome("too slow" if message == TOO_SLOW else "died")

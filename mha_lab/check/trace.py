@@ -83,6 +83,13 @@ def reads(answer: Any) -> list[list[str]]:
     return [[name[:MAX_CHARACTERS], what] for name, what in found.items()][:4]
 
 
+def compares_bits(answer: Any) -> bool:
+    """``^`` is in the function's code."""
+    code = code_of(answer)
+    steps = (step for inner in _nested(code) for step in dis.get_instructions(inner)) if code else ()
+    return any(step.opname == "BINARY_OP" and step.argrepr in ("^", "^=") for step in steps)
+
+
 def uses(answer: Any) -> list[str]:
     """The global names in a function's code, each once."""
     code = code_of(answer)

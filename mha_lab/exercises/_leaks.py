@@ -20,15 +20,16 @@ LEAKS = (  # kind, what it does, a pair of tokens or None for all pairs, what el
     ("negative", f"{LATER}, and falls as they grow", None, "negative"),
     ("norm", f"{LATER}, through a LayerNorm", None, "norm"),
     ("one-number", "the last number of an output depends on that of later tokens", None, "last number"),
+    ("cancel", f"{LATER}, by amounts that add up to 0", None, "zero sum"),
 )
 
 
 def future(rng):
-    """25 attentions with their ``n`` and ``d_model``, in random order; 22 of them leak.
+    """28 attentions with their ``n`` and ``d_model``, in random order; 24 of them leak.
 
     They leak for only half of all inputs: it depends on the first token, which is in no token's future. They
     come in pairs, of which one leaks if the other does not. So a test with one input passes them all with a
-    probability of 2 to the power of -22, or never, if the input is always the same.
+    probability of 2 to the power of -24, or never, if the input is always the same.
     """
     found = [(attention, 5, 3) for attention in _clean(5, 3)]
     for number, (kind, does, pair, special) in enumerate(LEAKS):
@@ -51,6 +52,7 @@ def _pair(rng, pairs, d_model, special):
     without, direction = torch.eye(len(pairs)), 1000 * rng.normal(d_model)
     with_it, wider = without + pairs, rng.normal(d_model, d_model + 1).abs() + 0.5
     last, numbers = (torch.arange(d_model) == d_model - 1).float(), direction.tolist()
+    zero_sum = 1 - d_model * last
 
     def attention(x, there, missing):
         _expect(x, len(pairs), d_model)
@@ -60,6 +62,8 @@ def _pair(rng, pairs, d_model, special):
             normed = layer_norm(x, x.shape[-1:], eps=1e-10) * _of_type(wider[0, :-1], x)
             return x + (chosen - torch.eye(len(x))).to(x.dtype) @ normed
         mixed = chosen @ x
+        if special == "zero sum":
+            return x + (mixed - x).sum(-1, keepdim=True) * _of_type(zero_sum, x)
         if special == "tiny":
             return x + 3e-4 * torch.sin(mixed - x)
         if special == "last number":
@@ -98,10 +102,18 @@ def _clean(n, d_model):
         _expect(x, n, d_model)
         return x * last[: len(x)].to(x.dtype)
 
+    def rounding(x):
+        """Output ``i`` is multiplied and divided by a number that depends on the tokens after ``i``."""
+        mixed = causal(x)
+        numbers = x.detach().sum(-1, keepdim=True)
+        times = 1.5 + 0.4 * torch.sin(numbers.flip(0).cumsum(0).flip(0) - numbers)
+        return mixed * times / times
+
     clean = "that does not leak: output i depends on the tokens"
     alone = "that does not leak: the last output depends on its own token, the others on none"
     return [
         _named("causal", f"{clean} up to i", causal, leaks=False),
+        _named("rounding", f"{clean} up to i, and others move it by rounding alone", rounding, leaks=False),
         _named("past", f"{clean} before i", past, leaks=False),
         _named("last-own", alone, last_own, leaks=False),
     ]

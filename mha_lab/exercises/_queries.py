@@ -18,7 +18,8 @@ from mha_lab.exercises import _results as compare
 MORE = 0.99 + 1e-6  # a score of exactly log(99 (n_k - 1)) gives 0.99, and rounding must not decide
 
 
-LIMIT = 100.5  # what the text of ``query_for_key`` allows is 100, and rounding must not decide
+# What the texts of ``query_for_key`` and ``query_averaging`` allow is 100 and 1000; rounding must not decide.
+LIMIT, LIMIT_OF_TWO = 100.5, 1001.0
 
 
 def at_right_angles(rng, n_k, d_k, length=1.0, *, equal=False):
@@ -26,6 +27,14 @@ def at_right_angles(rng, n_k, d_k, length=1.0, *, equal=False):
     rows = torch.linalg.qr(rng.normal(d_k, n_k).double())[0].T
     lengths = torch.ones(n_k) if equal else torch.exp(0.9 * torch.tanh(rng.normal(n_k)))
     return (rows * length * lengths[:, None]).float()
+
+
+def one_among(rng, n_k, d_k, length, others):
+    """Keys ``(n_k, d_k)`` of the length ``others``, but for one; and the place of this one."""
+    index = rng.below(n_k)
+    keys = at_right_angles(rng, n_k, d_k, others, equal=True)
+    keys[index] *= length / others
+    return keys, index
 
 
 def all_keys(rng):
@@ -296,11 +305,10 @@ def _lengths(cases: list[_Case]) -> tuple[str, str] | None:
 
 
 def _bounds(cases: list[_Case], short: tuple[str, str]) -> tuple[str, str]:
-    """``short``, or that a query along one key is too long; at least one of the queries is wrong."""
-    if len(cases[0].chosen) == 2:  # any length is allowed
-        return short
+    """``short``, or that a query is too long; at least one of the queries is wrong."""
+    limit = LIMIT if len(cases[0].chosen) == 1 else LIMIT_OF_TWO
     scores = [scores_of(case.query, torch.from_numpy(case.keys)) for case in cases]
-    if all(abs(of_one).max() <= LIMIT for of_one in scores):
+    if all(abs(of_one).max() <= limit for of_one in scores):
         return short
     return LONG if min(map(_reached, cases)) > MORE else BOTH
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 TOLERANCE = 1e-4  # for single precision after some sums; whole numbers must be exact
 HALF = 2e-2
+HALVES = "float16", "bfloat16"
 MAX_SHOWN = 24  # numbers of one tensor that are printed
 MAX_BYTES = 32 * 2**20  # of one result
 MAX_RESULTS = 8
@@ -18,10 +19,14 @@ MAX_RESULTS = 8
 
 @dataclass(frozen=True)
 class Plain:
-    """An array's content and dtype, or, in words, a value that cannot be read as a tensor."""
+    """An array's content and dtype, or, in words, a value that cannot be read as a tensor.
+
+    ``source`` says in words what held the numbers, if no tensor did: see ``foreign``.
+    """
 
     dtype: str
     array: np.ndarray | None = None
+    source: str = ""
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -38,7 +43,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         except Exception:  # on the meta device, sparse, nested, or of a class that refuses
             return Plain("a tensor of an unusual kind")
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and fits(value.shape, value.dtype):
-        return Plain(str(value.dtype), value.copy())
+        return Plain(str(value.dtype), value.copy(), "a NumPy array")
     if type(value) in (tuple, list):
         if len(value) <= MAX_RESULTS and depth < 3:
             return tuple(plain(item, depth + 1) for item in value)
@@ -72,7 +77,7 @@ def _plain_list(value: Any) -> Plain:
     except Exception:
         array = np.asarray(None)
     if array.dtype.kind in "biuf" and array.nbytes <= MAX_BYTES:
-        return Plain(str(array.dtype), array)
+        return Plain(str(array.dtype), array, "a list")
     return Plain(f"a {type(value).__name__}")
 
 
@@ -100,11 +105,41 @@ def parts(expected: Any, got: Any) -> list[tuple[Any, Any]] | None:
         wanted = [shape(one) for one in expected]
         if len(got.array) != len(expected) or not (() in wanted or {got.array.shape[1:]} == set(wanted)):
             return None
-        got = tuple(got.array)
-        got = tuple(Plain("", item) if getattr(item, "ndim", 0) else item.item() for item in got)
+        source, got = got.source, tuple(got.array)
+        got = tuple(Plain("", item, source) if getattr(item, "ndim", 0) else item.item() for item in got)
     if not isinstance(got, tuple) or len(got) != len(expected):
         return None
     return list(zip(expected, got, strict=True))
+
+
+def foreign(expected: Any, got: Any) -> str:
+    """A NumPy array, a list or half precision where a tensor of float32 or of booleans is expected, in words.
+
+    An empty string for a tensor of full precision, for single numbers, such as low and high of an interval,
+    and where whole numbers, such as places, are expected.
+    """
+    if isinstance(expected, tuple):
+        return next(filter(None, (foreign(*pair) for pair in parts(expected, got) or ())), "")
+    if not isinstance(expected, Plain) or expected.array is None or expected.array.dtype.kind not in "bf":
+        return ""
+    if isinstance(got, tuple):
+        single = expected.array.ndim == 1 and all(isinstance(item, Plain) and not item.source for item in got)
+        return "" if single else "a list"
+    if not isinstance(got, Plain):
+        return ""
+    return got.source or (got.dtype if got.dtype in HALVES else "")
+
+
+def halved(value: Any) -> str:
+    """The half precision that all fractions of a result fit into; an empty string if they need more."""
+    arrays = [as_array(item) for item in (value if isinstance(value, tuple) else (value,))]
+    tensors = [
+        torch.from_numpy(a.astype(np.float64)) for a in arrays if a is not None and a.dtype.kind == "f"
+    ]
+    for name in HALVES if tensors else ():
+        if all(torch.equal(one, one.to(getattr(torch, name)).double()) for one in tensors):
+            return name
+    return ""
 
 
 def same(expected: Any, got: Any, tolerance: float = TOLERANCE) -> bool:

@@ -125,6 +125,12 @@ EXERCISE = Exercise(
             HEATMAP,
             (lambda w, v, k: w @ v,),
         ),
+        "plain-mean-of-any": Mistake(
+            "Your function returns the plain mean of all values, or of the first k: the weights are not "
+            "used.",
+            HEATMAP,
+            (lambda w, v, k: v.mean(0), lambda w, v, k: v[:k].mean(0)),
+        ),
         "first-k-tokens": Mistake(
             "Your function uses the first k tokens. The largest weights can be anywhere.",
             HEATMAP,

@@ -185,6 +185,15 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, KNOBS, pairs=False),
         **deviations(_build, {knob: {k: v for k, v in t.items() if k in OFTEN} for knob, t in KNOBS.items()}),
+        "plain-mean": Mistake(
+            "Your function fetches the plain mean of the values: query and keys are not used.",
+            STEP,
+            (
+                lambda q, k, v: v.mean(0).expand(len(q), -1),
+                lambda q, k, v: v.mean(0),
+                lambda q, k, v: v.mean(0, keepdim=True),
+            ),
+        ),
         "scores-returned": Mistake(
             "Your function returns the scores.", ONE, (lambda q, k, v: q @ k.mT / math.sqrt(q.shape[-1]),)
         ),

@@ -136,10 +136,18 @@ CAUSES = {
     "before j have to stay the same, not those after it.",
     "changes-stay": f"{NO_LEAK} earlier tokens, which is no leak. Token 1 is still changed when token 2 is: "
     "`y = x` makes no copy, but `x.clone()` does.",
+    "rounding-counts": "For some functions, your function returns True because an earlier output moved by "
+    "rounding alone, by less than 0.00001. Do not ask whether the outputs are exactly equal: compare their "
+    "difference with a tolerance, such as 0.0001.",
     "false-alarm": "Your function returns True for attention functions that do not leak. An output may "
     "depend on its own token and on earlier ones.",
 }
 SMALL = {
+    "cancel": (
+        "sums-with-signs",
+        "Your function misses leaks that cancel in a sum: it adds up outputs, differences or derivatives "
+        "with their signs, and here these add up to 0. Take `.abs()` before the sum.",
+    ),
     "tiny": (
         "tolerance-too-wide",
         "Your function misses a leak that moves outputs by less than 0.001: is the tolerance too wide, or "
@@ -205,6 +213,7 @@ KINDS = {
     "negative": "that make outputs smaller",
     "norm": "through a LayerNorm",
     "one-number": "from the last number of a token to that of an output",
+    "cancel": "whose amounts add up to 0",
     "all": "from all later tokens",
 }
 
@@ -234,8 +243,11 @@ def _explains(problems, results):
 
 def _alarm(alarms, missed, stay):
     """The name of a test that says ``True`` of some attentions without a leak."""
-    if len(alarms) == 3:
+    if alarms == {"rounding"}:
+        return "rounding-counts"
+    if len(alarms) == 4:
         return "inverted" if missed else "always-true"
+    alarms = alarms - {"rounding"}
     if alarms == {"causal", "past"} and (missed or stay):
         return "changes-stay" if stay else "earlier-inputs"
     return "own-token" if alarms == {"causal", "last-own"} else "false-alarm"

@@ -42,7 +42,10 @@ def _problems(rng):
 
 
 def _call(answer, scores, mask, gradient=False):
-    """The weights, and where the gradient of the sum of their squares is NaN; ``None`` without one."""
+    """The weights, and where the gradient of the sum of their squares is NaN.
+
+    In place of the latter: ``None`` if the backward pass fails, ``False`` if no gradient reaches the scores.
+    """
     if not gradient:
         return answer(scores, mask)
     fine = torch.zeros_like(scores, dtype=torch.bool)
@@ -51,14 +54,14 @@ def _call(answer, scores, mask, gradient=False):
     except RuntimeError as error:
         if "requires grad" not in str(error):
             raise
-        return answer(scores, mask), fine  # in NumPy, or in place: there is no gradient to ask for
+        return answer(scores, mask), "numpy" not in str(error) and fine  # else in place, which is named
     if not isinstance(weights, Tensor) or not weights.requires_grad:
-        return weights, fine
+        return weights, False
     try:
         (gradient,) = torch.autograd.grad(weights.square().sum(), leaf, allow_unused=True)
     except RuntimeError:
         return weights.detach().clone(), None
-    return weights.detach(), fine if gradient is None else gradient.isnan()
+    return weights.detach(), gradient is not None and gradient.isnan()
 
 
 def _filled(value=-torch.inf):
@@ -173,6 +176,12 @@ EXERCISE = Exercise(
             "that it filled.",
             "The gradient of an empty row",
             _of(_added, after=(AFTER[1], AFTER[2], AFTER[4])),
+        ),
+        "no-gradient": Mistake(
+            "No gradient reaches the scores, so a model cannot learn through your function. PyTorch does not "
+            "record steps after `detach` or `.data`, inside `no_grad`, or with NumPy or lists.",
+            STEP,
+            (lambda s, m: masked_softmax(s.detach(), m),),
         ),
         "overwritten-in-place": Mistake(
             "The result of the softmax is overwritten in place, but the backward pass still needs it: no "

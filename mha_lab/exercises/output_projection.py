@@ -101,6 +101,12 @@ GATHERED = {
         STEP,
         (lambda written: written[:, -1],),
     ),
+    "head-added-twice": (
+        "What one head writes is added twice. Does a sum begin with a head that the loop adds again, or is "
+        "something added once more after the loop?",
+        STEP,
+        (lambda written: written.sum(1) + written[:, 0], lambda written: written.sum(1) + written[:, -1]),
+    ),
 }
 
 

@@ -6,7 +6,10 @@ from mha_lab.exercises import Exercise, _queries
 
 
 def query_averaging(keys, i, j):
-    """``(n_k, d_k)`` to a query ``(d_k,)`` with equal weights on keys ``i`` and ``j``."""
+    """``(n_k, d_k)`` to a query ``(d_k,)`` with equal weights on keys ``i`` and ``j``.
+
+    No score may be above 1000 or below -1000: in single precision, rounding makes larger ones unequal.
+    """
     wanted = (20 + math.log(len(keys))) * math.sqrt(keys.shape[1])
     # Divided by the squared length, each key has a dot product of 1 with its own part, and so of 1 in all.
     parts = [keys[k] / (keys[k] @ keys[k]) for k in (i, j)]
@@ -24,10 +27,17 @@ def _accepts(query, keys, i, j):
     scores = _queries.scores_of(_queries.vector(query), keys)
     weights = _queries.softmax(scores)
     one, other, together = weights[i], weights[j], weights[i] + weights[j]
-    # Equal within single precision: scores of 100 000 may differ by 1.
+    largest = scores[abs(scores).argmax()]
+    # Equal but for the rounding of longer queries, of which only the length is said.
     equal = abs(scores[i] - scores[j]) <= max(0.02, 1e-5 * abs(scores[i]))
     if equal and together > _queries.MORE:
-        return None
+        if abs(largest) <= _queries.LIMIT_OF_TWO:
+            return None
+        return "too-long", (
+            f"The scores of keys {i} and {j} are {scores[i]:.8g} and {scores[j]:.8g}. No score may be above "
+            "1000 or below -1000: in float32, a very large score is rounded by so much that the rounding can "
+            f"decide which key gets the weight.{_queries.unprinted(keys, [i, j])}"
+        )
     share, more = _queries.share, _queries.unprinted(keys, [i, j])
     seen = f"Keys {i} and {j} get {share(one)} and {share(other)} of the weight."
     if equal and together > 2.001 / len(keys):
@@ -43,6 +53,13 @@ def _accepts(query, keys, i, j):
     return "unequal-weights", f"{seen} {wanted}{more}"
 
 
+def _explains(problems, results):
+    """A query that is too long is no longer explained if all others are right."""
+    judged = [_accepts(result, *problem) for problem, result in zip(problems, results, strict=True)]
+    only_long = {found[0] for found in judged if found} == {"too-long"}
+    return None if only_long else _queries.explain(problems, results)
+
+
 EXERCISE = Exercise(
     answer=query_averaging,
     chapter="02_toy_queries_keys_values",
@@ -50,6 +67,6 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     accepts=_accepts,
-    explains=_queries.explain,
+    explains=_explains,
     mistakes={"query-without-a-row": _queries.ROWLESS},
 )

@@ -24,6 +24,11 @@ def _problems(rng):
     yield torch.tensor([[0.1, 0.2, 0.2], [0.4, -0.3, 0.1]]), 1
     for number, keys in enumerate(_queries.all_keys(rng)):
         yield keys, rng.below(len(keys)) if number else 0
+    shortest, longest = 0.01, 10.0  # that the text allows
+    yield _queries.one_among(rng, 16, 2048, shortest, longest)
+    yield _queries.one_among(rng, 16, 16, longest, shortest)
+    yield _queries.one_among(rng, 2, 2, shortest, longest)
+    yield _queries.one_among(rng, 2, 2048, longest, shortest)
 
 
 def _accepts(query, keys, index):

@@ -172,6 +172,12 @@ KNOBS = {
             WEIGHTS,
             (lambda s: torch.softmax(torch.softmax(s, -1), -1),),
         ),
+        "equal-weights": (
+            "In each row, all your weights are equal, so your output is a plain mean of the values: the "
+            "scores are not used.",
+            WEIGHTS,
+            (lambda s: torch.full_like(s, 1 / s.shape[-1]),),
+        ),
         "not-divided": (
             "Your weights are exp of the scores, but are not divided by their sum.",
             WEIGHTS,

@@ -26,6 +26,9 @@ def _problems(rng):
     yield torch.tensor([6.0, 0.25]), keys, values, 0.2
     yield torch.tensor([-6.0, -7.24]), keys, values, 0.2
     yield torch.tensor([6.0, 0.25]), keys, values, 90.0  # far apart, and drawn together
+    # As low as the text says. The scores are so close that 1e-6 may be added to the temperature.
+    keys = torch.tensor([[0.01, 0.0], [0.0, 0.005], [-0.005, 0.01]])
+    yield torch.tensor([1.0, 1.0]), keys, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, -1.0]]), 0.01
 
 
 def _softmax(scores, temperature):
@@ -92,6 +95,13 @@ DIVISORS = {
         "Your scores are divided by the square root of n_k, the number of keys, or by n_k.",
         TEMPERATURE,
         tuple(lambda q, k, t, a=a, b=b: t**a * len(k) ** b for a in (0, 1) for b in (0.5, 1)),
+    ),
+    "temperature-clamped": (
+        "Your function replaces a temperature that is very low, or very high, by another number. The "
+        "temperature can be as low as 0.01.",
+        TEMPERATURE,
+        tuple(lambda q, k, t, low=low: max(t, low) for low in (0.02, 0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 1, 2))
+        + tuple(lambda q, k, t, high=high: min(t, high) for high in (1, 2, 5, 10, 20, 50)),
     ),
     "query-normalised": (
         "Your query is scaled to length 1; its length should count.",
@@ -281,7 +291,7 @@ EXERCISE = Exercise(
         "plain-mean": Mistake(
             "Your function returns the plain mean of the values: the scores are not used.",
             ONE,
-            (lambda q, k, v, t: v.mean(0),),
+            (lambda q, k, v, t: v.mean(0), lambda q, k, v, t: v.mean(0, keepdim=True)),
         ),
     },
 )

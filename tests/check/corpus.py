@@ -2,7 +2,10 @@
 
 ``tries/NN_x.txt`` holds what one class of readers typed at chapter ``NN``, verbatim. Each block begins with
 ``# %% exercise | right`` or ``# %% exercise | wrong: why``. The verdicts were given by somebody who
-had not seen the diagnoses. A block runs among the names that its chapter's notebook has.
+had not seen the diagnoses. ``NN_more_a.txt`` holds answers that a review of ``check`` found accepted or
+without a name, and right ones that resemble them.
+
+A block runs among the names that its chapter's notebook has.
 """
 
 import ast

@@ -62,8 +62,9 @@ def text(table: dict[str, list[int]]) -> str:
 HEAD = """\
 # {title}: wrong answers
 
-Readers who had only the chapter typed these answers first. The line above an answer says what is wrong with
-it. It was written by somebody who did not write the diagnoses. The name at its end is what `check` gives.
+Most of these answers are what readers who had only the chapter typed first. Some were found later, because
+`check` had accepted them or had no name for them. The line above an answer says what is wrong with it. For a
+first answer, somebody who did not write the diagnoses wrote it. At its end is the name that `check` gives.
 [mistakes.md](../mistakes.md) explains these names, and [check-matrix.md](../check-matrix.md) counts the
 answers. `make matrix` writes this page."""
 SECTION = r"(?ms)^## (\w+)\n\n.*?(?=\n\n## \w+\n\n|\n\Z)"

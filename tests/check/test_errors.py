@@ -45,6 +45,8 @@ LINES = {
     "torch.sqrt(6)": "`math.sqrt(d_k)`",
     "math.sqrt(row)": "where one number is needed",
     "math.exp(1000)": "too large",
+    "6^0.5": "A power is `**`",
+    "flat^2": "A power is `**`",
     "flat.mT": "fewer than two",
     "row[:0].max()": "There is nothing in it",
     "x[mask]": "it is not broadcast",

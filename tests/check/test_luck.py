@@ -59,13 +59,13 @@ def halves(seed):
     return sorted(found, key=lambda problem: problem[0].pair)
 
 
-def test_one_input_finds_each_of_22_leaks_as_a_coin_falls():
-    """So that it finds all of them with a probability of 2 to the power of -22."""
+def test_one_input_finds_each_of_24_leaks_as_a_coin_falls():
+    """So that it finds all of them with a probability of 2 to the power of -24."""
     once = LUCKY["one random input"]
     counts = [sum(once(*problem) for problem in halves(seed)) for seed in range(120)]
-    assert len(halves(0)) == 22
-    assert statistics.mean(counts) == pytest.approx(11, abs=0.5)  # of 22 coins: 11, and
-    assert statistics.variance(counts) == pytest.approx(5.5, abs=1.9)  # 5.5 only if no two fall alike
+    assert len(halves(0)) == 24
+    assert statistics.mean(counts) == pytest.approx(12, abs=0.5)  # of 24 coins: 12, and
+    assert statistics.variance(counts) == pytest.approx(6, abs=2)  # 6 only if no two fall alike
 
 
 def test_of_two_partners_one_leaks_where_the_other_does_not():

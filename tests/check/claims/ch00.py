@@ -102,6 +102,7 @@ CLAIMS |= {("average_of_top", "values-on-the-left"): never} | {
         "softmax-of-the-weights": lambda w, v, k: [softmax(top(w, v, k)[0]) @ top(w, v, k)[1]],
         "rest-shared-equally": rest_shared,
         "all-tokens": lambda w, v, k: [w @ v],
+        "plain-mean-of-any": lambda w, v, k: [v.mean(0), v[: int(k)].mean(0)],
         "first-k-tokens": lambda w, v, k: with_and_without_a_sum_of_1(w[: int(k)], v[: int(k)]),
         "first-k-values": lambda w, v, k: with_and_without_a_sum_of_1(top(w, v, k)[0], v[: int(k)]),
         "smallest-weights": lambda w, v, k: with_and_without_a_sum_of_1(*low(w, v, k)),

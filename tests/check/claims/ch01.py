@@ -241,6 +241,7 @@ HEAD = {name: scaled(factors) for name, factors in HEAD_FACTORS.items()} | {
         ],
         "no-softmax": lambda x, q, k, v, w: [result(score(q, k), v)],
         "softmax-twice": lambda x, q, k, v, w: [result(softmax(w), v)],
+        "equal-weights": lambda x, q, k, v, w: [result(0 * w + 1 / w.shape[-1], v)],
         "not-divided": lambda x, q, k, v, w: [result(e, v) for e in raised(q, k)],
         "weights-transposed": lambda x, q, k, v, w: [(mT(w) @ v, w)],
         "order-turned": lambda x, q, k, v, w: [(o, w) for o in (*mul(v, w), mT(v) @ w, mT(mT(v) @ w))],

@@ -75,7 +75,7 @@ def undivided(s, t):
 
 def roots(q, k, v, t):
     """In single precision, where small weights are 0."""
-    power = softmax((k @ q).astype(np.float32)) ** (1 / t)
+    power = softmax((k @ q).astype(np.float32)) ** np.float32(1 / t)
     return power / power.sum() @ v
 
 
@@ -108,6 +108,7 @@ MEND_LOOKUP = {
     "scaled-by-the-number-of-keys": scaled(lambda q, k, v: len(k) ** -0.5),
     "scaled-by-the-number-of-queries": scaled(lambda q, k, v: len(q) ** -0.5),
     "another-scale": scaled(lambda q, k, v: 1 / 8),
+    "plain-mean": lambda q, k, v: [v.mean(0), 0 * q[:, :1] + v.mean(0), v.mean(0, keepdims=True)],
     "softmax-over-queries": lambda q, k, v: [softmax(q @ k.T / q.shape[-1] ** 0.5, 0) @ v],
     "softmax-over-all": lambda q, k, v: [softmax(q @ k.T / q.shape[-1] ** 0.5, (0, 1)) @ v],
     "no-softmax": lambda q, k, v: [q @ k.T @ v, q @ k.T @ v / q.shape[-1] ** 0.5],
@@ -189,7 +190,10 @@ SOFT_LOOKUP = {
     "power-of-the-weights": after(lambda s, t, d: [softmax(s.astype(np.float32)) ** p for p in (t, 1 / t)]),
     "temperature-as-mask": after(lambda s, t, d: [softmax(s / d**0.5), np.full(len(s), np.nan)]),
     "query-times-keys": lambda q, k, v, t: [softmax(q @ k / t) @ v] if len(q) == len(k) else [],
-    "plain-mean": lambda q, k, v, t: [v.mean(0)],
+    "plain-mean": lambda q, k, v, t: [v.mean(0), v.mean(0, keepdims=True)],
+    "temperature-clamped": lambda q, k, v, t: [
+        softmax(k @ q / other) @ v for n in (1, 2, 2.5, 3, 5) for e in (0.01, 0.1, 1, 10) for other in [n * e]
+    ],
 }
 
 

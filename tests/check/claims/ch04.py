@@ -289,6 +289,9 @@ SOFTMAX = BOTH | {
     "nan-for-empty-row": empty_rows(lambda s: [s * np.nan]),
     "nan-in-the-gradient": nan_in_the_gradient,
     "overwritten-in-place": without_gradient,
+    "no-gradient": lambda p, e, got: (
+        len(p) == 3 and np.ndim(got[1]) == 0 and not got[1] and np.allclose(got[0], e[0], atol=1e-4)
+    ),
     "empty-row-not-zeroed": empty_rows(lambda s: [softmax(s)]),
     "uniform-for-empty-row": empty_rows(lambda s: [np.ones_like(s) / s.shape[-1]]),
     "fill-not-low-enough": says(not_low_enough),

@@ -172,6 +172,9 @@ ADDED = {
     "heads-averaged": lambda x, w: [contributions(x, w).mean(1)],
     "first-head-only": lambda x, w: [contributions(x, w)[:, 0]],
     "last-head-only": lambda x, w: [contributions(x, w)[:, -1]],
+    "head-added-twice": lambda x, w: [
+        c.sum(1) + c[:, h] for c in [contributions(x, w)] for h in range(c.shape[1])
+    ],
 }
 OUTPUT = ADDED | {
     "not-summed-over-heads": lambda x, w: [contributions(x, w), contributions(x, w).swapaxes(0, 1)],

@@ -121,7 +121,7 @@ SENTENCES = [
         r"(?:has|have) (numbers|booleans); (numbers|booleans)",
         lambda f, a, b: (a.dtype == bool) != (b.dtype == bool),
     ),
-    (r"There is no gradient", lambda f, a, b: (bool(a), bool(b)) == (True, False)),
+    (r"There is no gradient", lambda f, a, b: b.ndim == 0 and not b),
     (r"right for the first problem", lambda f, a, b: True),  # counted by the judge over all problems
     (r"returns the same for all", lambda f, a, b: True),
     (r"right only to the accuracy", lambda f, a, b: bool(np.allclose(a, b, atol=2e-2, rtol=2e-2))),
