@@ -99,6 +99,27 @@ def test_leading_axes_broadcast(q, k, v, gradient):
     assert_close(weights.expand_as(expected_weights), expected_weights, 1e-6)
 
 
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize(("query", "key"), [((3,), (3, 3)), ((3, 3), (3,)), ((3, 3, 3), (3, 3))])
+def test_other_leading_axes_are_not_taken_for_the_same(query, key, gradient):
+    """As many heads as queries, so that axes counted from the wrong end look equal."""
+    q, k = torch.randn(*query, 3, 4).double(), torch.randn(*key, 5, 4).double()
+    common = torch.broadcast_shapes(query, key)
+    expected = looped_attention(q.expand(*common, 3, 4), *[k.expand(*common, 5, 4)] * 2, None)
+    q.requires_grad_(gradient)
+    for found, wanted in zip(scaled_dot_product_attention(q, k, k), expected, strict=True):
+        assert_close(found.expand_as(wanted), wanted, 1e-12)
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3), (2, 3, 5)])
+def test_equal_leading_axes_need_one_buffer_and_others_do_not_fit_into_it(leading):
+    query, key = torch.randn(*leading, 3, 4), torch.randn(*leading, 5, 4)
+    assert _inplace.applies(query, key, key)
+    assert not _inplace.applies(query, key[None], key)
+    assert not _inplace.applies(query, key, key[None])
+    assert not _inplace.applies(query.requires_grad_(), key, key)
+
+
 EMPTY = {  # rows 1 and 3 of five see nothing
     "one for all": torch.tensor([[i not in (1, 3) and j <= i for j in range(7)] for i in range(5)]),
     "a whole sample": torch.tensor([[[[False] * 7]], [[[True] * 7]]]),
