@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
-from mha_lab.attention import _attend, _masked_softmax, _scores, fused_attention, weighted_sum
-from mha_lab.heads import _merge_heads, _repeat_kv, _split_heads
+from mha_lab.attention import _attend
+from mha_lab.heads import _merge_heads, _split_heads
 from mha_lab.masks import sliding_window_mask
 
 ScoreFunction = Callable[
@@ -88,7 +88,7 @@ class SingleHeadAttention(nn.Module):
                 mask = mask.squeeze(-3)
             expect.mask_for(mask, (*x.shape[:-1], context.shape[-2]), x.device)
         query, key, value = self.q_proj(x), self.k_proj(context), self.v_proj(context)
-        return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k), 0.0)
+        return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k))
 
 
 class MultiHeadAttention(nn.Module):
@@ -269,17 +269,18 @@ class MultiHeadAttention(nn.Module):
                 query.shape[-2], key.shape[-2], window=self.window, device=query.device
             )
             mask = near if mask is None else mask & near
-        dropout_p = self.dropout if self.training else 0.0
-        if self.score is None and not need_weights:
-            return fused_attention(query, key, value, mask, dropout_p, self.sinks), None
-        key, value = (_repeat_kv(x, self.num_heads // self.num_kv_heads) for x in (key, value))
-        if self.score is not None:
-            scores = expect.scored(self.score(query, key), (*query.shape[:-1], key.shape[-2]))
-        elif self.sinks is None:
-            return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k), dropout_p)
-        else:
-            scores = _scores(query, key, 1 / math.sqrt(self.d_k))
-        return weighted_sum(_masked_softmax(scores, mask, self.sinks), value, dropout_p)
+        return _attend(
+            query,
+            key,
+            value,
+            mask,
+            1 / math.sqrt(self.d_k),
+            dropout_p=self.dropout if self.training else 0.0,
+            score=self.score,
+            sinks=self.sinks,
+            need_weights=need_weights,
+            repeats=self.num_heads // self.num_kv_heads,
+        )
 
     def mix(
         self, heads: Float[Tensor, "*batch heads n_q d_v"], query: Float[Tensor, "*batch n_q qdim"]
@@ -345,7 +346,7 @@ class MultiHeadAttention(nn.Module):
             dropout=module.dropout,
             batch_first=module.batch_first,
         ).to(module.out_proj.weight)
-        _copy(torch_parameters(module), layer._parameters_in_order())
+        _copy(_torch_parameters(module), layer._parameters_in_order())
         return layer.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -375,7 +376,7 @@ class MultiHeadAttention(nn.Module):
             vdim=self.vdim,
             batch_first=self.batch_first,
         ).to(self.out_proj.weight)
-        _copy(self._parameters_in_order(), torch_parameters(module))
+        _copy(self._parameters_in_order(), _torch_parameters(module))
         return module.train(self.training)
 
     def _parameters_in_order(self) -> list[Tensor]:
@@ -396,7 +397,7 @@ class MultiHeadAttention(nn.Module):
         )
 
 
-def torch_parameters(
+def _torch_parameters(
     module: nn.MultiheadAttention, take: Callable[[Tensor], Tensor] = lambda p: p
 ) -> list[Tensor]:
     """The same list, from the packed tensors of PyTorch's layer; ``take`` is called before unpacking."""

@@ -13,12 +13,12 @@ from mha_lab import (
     scaled_dot_product_attention,
     scaled_dot_product_scores,
 )
-from mha_lab.attention import fused_attention
+from mha_lab.attention import _fused, _path
 from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind, problem
 
 
 def fused(query, key, value, mask=None):
-    return fused_attention(query, key, value, mask, 0.0)
+    return _fused(query, key, value, mask, 1 / math.sqrt(query.shape[-1]))
 
 
 def stored(query, key, value, mask=None):
@@ -174,7 +174,7 @@ def test_nothing_that_came_in_is_changed(mask, grad):
     given = [*tensors, scores, *([] if mask is None else [mask])]
     before = [x.clone() for x in given]
     scaled_dot_product_attention(*tensors, mask)
-    fused_attention(*tensors, mask, 0.0)
+    fused(*tensors, mask)
     scaled_dot_product_scores(*tensors[:2], scale=2.0)
     masked_softmax(scores, mask)
     for now, then in zip(given, before, strict=True):
@@ -206,6 +206,25 @@ def test_a_gradient_may_be_asked_of_one_input_only(wanted):
     tensors[wanted].requires_grad_()
     stored(*tensors).sum().backward()
     assert_close(tensors[wanted].grad, expected[wanted].grad, 1e-12)
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize(
+    ("given", "without_gradient"),
+    [
+        ({}, "in place"),
+        ({"dropout_p": 0.1}, "weights"),
+        ({"sinks": torch.zeros(3)}, "weights"),
+        ({"need_weights": False}, "fused"),
+        ({"need_weights": False, "dropout_p": 0.1, "sinks": torch.zeros(3)}, "fused"),
+        ({"score": scaled_dot_product_scores}, "score"),
+        ({"score": scaled_dot_product_scores, "need_weights": False}, "score"),
+    ],
+)
+def test_the_options_decide_the_path_as_the_table_says(given, without_gradient, gradient):
+    options = {"dropout_p": 0.0, "score": None, "sinks": None, "need_weights": True} | given
+    expected = "weights" if gradient and without_gradient == "in place" else without_gradient
+    assert _path(*problem(requires_grad=gradient), **options) == expected
 
 
 def test_dropout_draws_what_pytorch_draws():

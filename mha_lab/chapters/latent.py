@@ -177,11 +177,11 @@ class LatentAttention(nn.Module):
             latent = cache.latent.unsqueeze(-3)  # one head, for all
             key = torch.cat(cache, dim=-1).unsqueeze(-3)
             moved = torch.cat([query[0] @ w_uk, query[1]], dim=-1)
-            average, weights = _attend(moved, key, latent, mask, scale, 0.0)
+            average, weights = _attend(moved, key, latent, mask, scale)
             heads = average @ w_uv.mT
         else:
             key, value = self.keys_and_values(cache)
-            heads, weights = _attend(torch.cat(query, dim=-1), key, value, mask, scale, 0.0)
+            heads, weights = _attend(torch.cat(query, dim=-1), key, value, mask, scale)
         return self.out_proj(merge_heads(heads)), weights
 
     def _turn(self, x: Tensor, start: int) -> Tensor:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from mha_lab import _expect as expect
 from mha_lab.attention import masked_softmax, scaled_dot_product_attention
 from mha_lab.heads import merge_heads, split_heads
-from mha_lab.multihead import MultiHeadAttention, ScoreFunction, torch_parameters
+from mha_lab.multihead import MultiHeadAttention, ScoreFunction, _torch_parameters
 
 Take = Callable[[Tensor], Tensor]
 
@@ -322,7 +322,7 @@ def parts(layer: Layer, take: Take = lambda p: p) -> list[Tensor]:
     [(6, 6), (6, 6), (6, 6), (6, 6)]
     """
     if isinstance(layer, nn.MultiheadAttention):
-        return torch_parameters(layer, take)
+        return _torch_parameters(layer, take)
     if isinstance(layer, MultiHeadAttention):
         return _separate((layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj), take)
     return layer.parts(take)
