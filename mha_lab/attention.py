@@ -7,6 +7,7 @@ says more only if it can raise for another reason.
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1, equation 1.
 """
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -49,9 +50,9 @@ def scaled_dot_product_scores(
     return _scores(query, key, expect.scale(scale, query.shape[-1]))
 
 
-def _scores(query: Tensor, key: Tensor, scale: int | float) -> Tensor:
+def _scores(query: Tensor, key: Tensor, scale: int | float | None = None) -> Tensor:
     """No checks. Scaling the query touches ``n_q * d_k`` numbers; the scores have ``n_q * n_k``."""
-    return (query * scale) @ key.mT
+    return (query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)) @ key.mT
 
 
 def masked_softmax(
