@@ -196,7 +196,8 @@ def _attend(
         scores = expect.scored(score(query, key), (*query.shape[:-1], key.shape[-2]))
     else:
         scores = _scores(query, key, scale)
-    return _weighted_sum(_masked_softmax(scores, mask, sinks), value, dropout_p)
+    output, weights = _weighted_sum(_masked_softmax(scores, mask, sinks), value, dropout_p)
+    return output, weights if need_weights else None
 
 
 def _weighted_sum(

@@ -8,7 +8,7 @@ Source: Vaswani et al. 2017, section 3.2.2.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -27,6 +27,7 @@ Transform = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch kv_heads n_k d_k"]],
     tuple[Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch kv_heads n_k d_k"]],
 ]
+Take = Callable[[Tensor], Tensor]
 
 
 class SingleHeadAttention(nn.Module):
@@ -223,17 +224,9 @@ class MultiHeadAttention(nn.Module):
             are ``(batch, num_heads, n_q, n_k)``, after dropout and never averaged over heads, or
             ``None`` if not needed.
         """
-        key = query if key is None else key
-        value = key if value is None else value
-        self._check(query, key, value, mask)
-        if query.ndim == 3 and not self.batch_first:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = self.project(query, key, value)
-        heads, weights = self.attend(q, k, v, mask, need_weights)
-        output = self.mix(heads, query)
-        if output.ndim == 3 and not self.batch_first:
-            output = output.transpose(0, 1)
-        return output, weights if need_weights else None
+        query, key, value = self._inputs(query, key, value, mask)
+        heads, weights = self.attend(*self.project(query, key, value), mask, need_weights)
+        return self._order(self.mix(heads, query)), weights
 
     def project(
         self,
@@ -291,8 +284,12 @@ class MultiHeadAttention(nn.Module):
             concat = concat * torch.sigmoid(self.gate_proj(query))
         return self.out_proj(concat)
 
-    def _check(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
-        """Check the inputs, before anything is computed."""
+    def _inputs(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, checked before anything is computed, and with the batch first."""
+        key = query if key is None else key
+        value = key if value is None else value
         sequence_axis = -2 if self.batch_first else 0
         order = "batch, n" if self.batch_first else "n, batch"
         inputs = (("query", query, "qdim"), ("key", key, "kdim"), ("value", value, "vdim"))
@@ -316,6 +313,11 @@ class MultiHeadAttention(nn.Module):
             batch = () if query.ndim == 2 else (query.shape[0 if self.batch_first else 1],)
             n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
             expect.mask_for(mask, (*batch, self.num_heads, n_query, n_key), query.device)
+        return self._order(query), self._order(key), self._order(value)
+
+    def _order(self, x: Tensor) -> Tensor:
+        """From the caller's order of axes to batch first, or back."""
+        return x if self.batch_first or x.ndim == 2 else x.transpose(0, 1)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
@@ -346,7 +348,7 @@ class MultiHeadAttention(nn.Module):
             dropout=module.dropout,
             batch_first=module.batch_first,
         ).to(module.out_proj.weight)
-        _copy(_torch_parameters(module), layer._parameters_in_order())
+        _copy(_torch_parameters(module), layer._parts())
         return layer.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -376,14 +378,11 @@ class MultiHeadAttention(nn.Module):
             vdim=self.vdim,
             batch_first=self.batch_first,
         ).to(self.out_proj.weight)
-        _copy(self._parameters_in_order(), _torch_parameters(module))
+        _copy(self._parts(), _torch_parameters(module))
         return module.train(self.training)
 
-    def _parameters_in_order(self) -> list[Tensor]:
-        """Weights of q, k, v and output, then their biases, if any."""
-        projections = (self.q_proj, self.k_proj, self.v_proj, self.out_proj)
-        biases = [p.bias for p in projections if p.bias is not None]
-        return [p.weight for p in projections] + biases
+    def _parts(self, take: Take = lambda p: p) -> list[Tensor]:
+        return _weights_then_biases((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
@@ -397,9 +396,13 @@ class MultiHeadAttention(nn.Module):
         )
 
 
-def _torch_parameters(
-    module: nn.MultiheadAttention, take: Callable[[Tensor], Tensor] = lambda p: p
-) -> list[Tensor]:
+def _weights_then_biases(projections: Sequence[nn.Linear], take: Take = lambda p: p) -> list[Tensor]:
+    """The weights of query, key, value and output, then their biases, if any."""
+    biases = [take(p.bias) for p in projections if p.bias is not None]
+    return [take(p.weight) for p in projections] + biases
+
+
+def _torch_parameters(module: nn.MultiheadAttention, take: Take = lambda p: p) -> list[Tensor]:
     """The same list, from the packed tensors of PyTorch's layer; ``take`` is called before unpacking."""
     if module.in_proj_weight is not None:
         weights = list(take(module.in_proj_weight).chunk(3))
