@@ -7,10 +7,6 @@ mask        ``False``               this package, ``torch.nn.functional.scaled_d
 blocked     ``True``                ``torch.nn.MultiheadAttention``'s boolean masks
 additive    ``-inf`` (visible: 0)   masks that are added to the scores before the softmax
 =========== ======================= ==========================================================
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 import math

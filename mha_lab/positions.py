@@ -3,10 +3,6 @@
 ``sinusoidal_positions`` is added to the embeddings; ``Rotary`` turns queries and keys; ``alibi_bias`` is
 added to the scores. In all of them, the last query is at the last key's position, as in ``causal_mask``.
 ``rotary_frequencies`` and ``yarn_frequencies`` can slow the turning down, for texts longer than in training.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 import math

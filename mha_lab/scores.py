@@ -2,10 +2,6 @@
 
 A score is any callable ``(query, key) -> scores``, a transform any callable ``(query, key) -> (query, key)``;
 those with parameters are modules.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 from typing import Any

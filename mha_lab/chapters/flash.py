@@ -1,9 +1,5 @@
 """Attention in one pass over blocks of keys: exact, and without ever storing all the weights.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Sources: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", section 3 (the running
 maximum and sum); Rabe and Staats 2021, "Self-attention Does Not Need O(n²) Memory", section 3 (the
 running output, divided once at the end); Dao et al. 2022, "FlashAttention", section 3.1 (blocks, and a

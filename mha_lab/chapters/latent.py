@@ -4,10 +4,6 @@ The cache of ``attend_with_cache`` keeps the keys and values of all heads. Here 
 numbers for each token, however many heads there are: a latent vector, from which the keys and values of all
 heads are computed, and one key with rotary positions, which all heads share.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Sources: DeepSeek-AI 2024, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language
 Model" (arXiv 2405.04434), section 2.1 and appendix C; DeepSeek-AI 2024, "DeepSeek-V3 Technical Report"
 (arXiv 2412.19437), section 2.1.1.

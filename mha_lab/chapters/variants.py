@@ -10,9 +10,7 @@ Learning, ``BareAttention`` in NYU's Deep Learning course, ``SequenceFirstAttent
 annotated papers. The originals differ in masks, in what they return, in what they do with a query that may
 attend to nothing, and in NYU's last matrix, which has a bias.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
+``forward`` does not check its inputs itself; the functions that it calls may.
 """
 
 import math
