@@ -206,7 +206,7 @@ class QueryKeyNorm(nn.Module):
 
     def __init__(self, d_k: int, *, eps: float = 1e-6) -> None:
         super().__init__()
-        expect.whole_number("d_k", d_k)
+        self.d_k = expect.whole_number("d_k", d_k)
         self.query_norm = nn.RMSNorm(d_k, eps=eps)
         self.key_norm = nn.RMSNorm(d_k, eps=eps)
 
@@ -214,6 +214,8 @@ class QueryKeyNorm(nn.Module):
         self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch kv_heads n_k d_k"]
     ) -> tuple[Float[Tensor, "*batch heads n_q d_k"], Float[Tensor, "*batch kv_heads n_k d_k"]]:
         """``(..., heads, n_q, d_k)`` and ``(..., kv_heads, n_k, d_k)`` to the same shapes."""
+        expect.same_width(query, key)
+        expect.width("query", query, "d_k", self.d_k)
         return self.query_norm(query), self.key_norm(key)
 
 
