@@ -4,6 +4,10 @@ All masks follow one convention: boolean, ``True`` = may attend, broadcastable t
 ``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier; matplotlib and
 widgets are imported when ``mha_lab.plot`` and ``mha_lab.explore`` are first used. ``mha_lab.chapters`` has
 a module for each subject of chapters 06 to 14.
+
+A public function checks its arguments before it computes anything. It raises ``TypeError`` for a wrong type
+or dtype, and ``ValueError`` for a shape, size, number or device that does not fit; its docstring says more
+only if it can raise for another reason, or if it checks nothing.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """Checks of arguments: each error says what was expected, what was passed, and the likely mistake.
 
-Every public function calls these before it computes anything, so a wrong argument never wastes a
-matrix product and never causes an error deep inside PyTorch.
+They run before anything is computed, so a wrong argument never wastes a matrix product and never causes an
+error deep inside PyTorch.
 """
 
 import math

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mha_lab.masks import hidden_score
+from mha_lab.masks import _hidden_score
 
 BLOCK = 2**20  # scores that are computed together: 4 MB in float32, about the size of a core's caches
 
@@ -48,7 +48,7 @@ def attend(
             torch.softmax(block, dim=-1, out=block)
         else:
             block = block.view(*query.shape[:-1], k.shape[1])
-            hidden, empty = hidden_score(mask, block.dtype)
+            hidden, empty = _hidden_score(mask, block.dtype)
             torch.where(mask, block, hidden, out=block)
             torch.softmax(block, dim=-1, out=block).masked_fill_(empty, 0.0)
         torch.bmm(scores[part], v[part], out=output[part])

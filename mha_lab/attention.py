@@ -1,13 +1,11 @@
 """Scaled dot-product attention as pure functions: scores, weights, output.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1, equation 1.
 """
 
 import math
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +14,8 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab import _inplace
-from mha_lab.masks import hidden_score
+from mha_lab.heads import _repeat_kv
+from mha_lab.masks import _hidden_score
 
 
 def scaled_dot_product_scores(
@@ -47,9 +46,9 @@ def scaled_dot_product_scores(
     return _scores(query, key, expect.scale(scale, query.shape[-1]))
 
 
-def _scores(query: Tensor, key: Tensor, scale: int | float) -> Tensor:
+def _scores(query: Tensor, key: Tensor, scale: int | float | None = None) -> Tensor:
     """No checks. Scaling the query touches ``n_q * d_k`` numbers; the scores have ``n_q * n_k``."""
-    return (query * scale) @ key.mT
+    return (query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)) @ key.mT
 
 
 def masked_softmax(
@@ -92,7 +91,7 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None, sinks: Tensor | None = 
         return _masked_softmax(torch.cat([scores, column], dim=-1), mask)[..., :-1]
     if mask is None:
         return torch.softmax(scores, dim=-1)
-    hidden, empty = hidden_score(mask, scores.dtype)
+    hidden, empty = _hidden_score(mask, scores.dtype)
     return torch.softmax(torch.where(mask, scores, hidden), dim=-1).masked_fill(empty, 0.0)
 
 
@@ -130,7 +129,42 @@ def scaled_dot_product_attention(
     """
     expect.query_key_and_value(query, key, value, mask)
     factor = expect.scale(scale, query.shape[-1])
-    return _attend(query, key, value, mask, factor, expect.probability("dropout_p", dropout_p))
+    return _attend(query, key, value, mask, factor, dropout_p=expect.probability("dropout_p", dropout_p))
+
+
+def _path(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    dropout_p: int | float,
+    score: Callable[..., Tensor] | None,
+    sinks: Tensor | None,
+    need_weights: bool,
+) -> Literal["score", "fused", "in place", "weights"]:
+    """How the output is computed: the first row that applies. Nothing else decides it.
+
+    ======== ====================================== =======================================================
+    path     options                                cost, for ``n_q`` queries and ``n_k`` keys
+    ======== ====================================== =======================================================
+    score    a ``score`` (a soft cap is one)        its own; and ``n_q * n_k`` scores and weights
+    fused    ``need_weights=False``                 no ``n_q * n_k`` numbers where PyTorch has a kernel for
+                                                    it; sinks copy keys and values
+    in place no dropout, no sinks, and no gradient  ``n_q * n_k`` numbers once: weights overwrite scores
+             (see ``_inplace.applies``)
+    weights  all others                             ``n_q * n_k`` scores, and weights; with dropout, more
+    ======== ====================================== =======================================================
+
+    A mask and a window (it is a mask) go with every path. Shared keys and values (``num_kv_heads``) are
+    repeated for all but the fused path. A cache asks with ``need_weights=False`` for the new queries only, so
+    ``n_q`` is 1 for one more token.
+    """
+    if score is not None:
+        return "score"
+    if not need_weights:
+        return "fused"
+    in_place = dropout_p == 0.0 and sinks is None and _inplace.applies(query, key, value)
+    return "in place" if in_place else "weights"
 
 
 def _attend(
@@ -139,15 +173,30 @@ def _attend(
     value: Tensor,
     mask: Tensor | None,
     scale: int | float,
-    dropout_p: int | float,
-) -> tuple[Tensor, Tensor]:
-    """No checks."""
-    if dropout_p == 0.0 and _inplace.applies(query, key, value):
+    *,
+    dropout_p: int | float = 0.0,
+    score: Callable[..., Tensor] | None = None,
+    sinks: Tensor | None = None,
+    need_weights: bool = True,
+    repeats: int = 1,
+) -> tuple[Tensor, Tensor | None]:
+    """No checks, but for what a ``score`` returns. ``repeats`` query heads share a key and value head."""
+    options = {"dropout_p": dropout_p, "sinks": sinks}
+    path = _path(query, key, value, score=score, need_weights=need_weights, **options)
+    if path == "fused":
+        return _fused(query, key, value, mask, scale, **options), None
+    key, value = _repeat_kv(key, repeats), _repeat_kv(value, repeats)
+    if path == "in place":
         return _inplace.attend(query, key, value, mask, scale)
-    return weighted_sum(_masked_softmax(_scores(query, key, scale), mask), value, dropout_p)
+    if path == "score":
+        scores = expect.scored(score(query, key), (*query.shape[:-1], key.shape[-2]))
+    else:
+        scores = _scores(query, key, scale)
+    output, weights = _weighted_sum(_masked_softmax(scores, mask, sinks), value, dropout_p)
+    return output, weights if need_weights else None
 
 
-def weighted_sum(
+def _weighted_sum(
     weights: Float[Tensor, "*#batch n_q n_k"], value: Float[Tensor, "*#batch n_k d_v"], dropout_p: int | float
 ) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*#batch n_q n_k"]]:
     """The last step: drop weights with probability ``dropout_p``, and average the values by the rest."""
@@ -161,12 +210,14 @@ def _see_sink(mask: Tensor) -> Tensor:
     return F.pad(mask.reshape((1,) * (2 - mask.ndim) + mask.shape), (0, 1), value=True)
 
 
-def fused_attention(
+def _fused(
     query: Float[Tensor, "... n_q d_k"],
     key: Float[Tensor, "... n_k d_k"],
     value: Float[Tensor, "... n_k d_v"],
     mask: Bool[Tensor, "..."] | None,
-    dropout_p: float,
+    scale: int | float,
+    *,
+    dropout_p: int | float = 0.0,
     sinks: Float[Tensor, " heads"] | None = None,
 ) -> Float[Tensor, "... n_q d_v"]:
     """Only the output, by PyTorch's fused kernel, which never stores the ``n_q * n_k`` weights.
@@ -175,21 +226,20 @@ def fused_attention(
     afterwards: it and its gradients do not depend on how a kernel treats such a row. The kernels need
     four axes; the second is that of the heads, of which keys and values may have fewer.
     """
-    lead, scale, width = (1,) * (4 - query.ndim), 1 / math.sqrt(query.shape[-1]), value.shape[-1]
+    lead, width = (1,) * (4 - query.ndim), value.shape[-1]
     query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))
     if sinks is not None:
         query, key, value, mask = _with_sink(query, key, value, mask, sinks / scale)
-    grouped = key.shape[1] != query.shape[1]
-    if mask is None:
-        output = F.scaled_dot_product_attention(
-            query, key, value, dropout_p=dropout_p, scale=scale, enable_gqa=grouped
-        )
-    else:
+    empty = None
+    if mask is not None:
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
         empty = ~mask.any(dim=-1, keepdim=True)
-        output = F.scaled_dot_product_attention(
-            query, key, value, mask | empty, dropout_p, scale=scale, enable_gqa=grouped
-        ).masked_fill(empty, 0.0)
+        mask = mask | empty
+    grouped = key.shape[1] != query.shape[1]
+    output = F.scaled_dot_product_attention(
+        query, key, value, mask, dropout_p, scale=scale, enable_gqa=grouped
+    )
+    output = output if empty is None else output.masked_fill(empty, 0.0)
     return output.reshape(output.shape[len(lead) :])[..., :width]
 
 

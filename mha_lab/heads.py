@@ -1,9 +1,5 @@
 """Splitting the width of a tensor into heads, and merging the heads again.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Source: Vaswani et al. 2017, section 3.2.2.
 """
 

@@ -7,10 +7,6 @@ mask        ``False``               this package, ``torch.nn.functional.scaled_d
 blocked     ``True``                ``torch.nn.MultiheadAttention``'s boolean masks
 additive    ``-inf`` (visible: 0)   masks that are added to the scores before the softmax
 =========== ======================= ==========================================================
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 import math
@@ -208,7 +204,7 @@ def mask_to_additive(
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
 
 
-def hidden_score(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _hidden_score(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The number that replaces hidden scores in each row, and which rows see nothing.
 
     It is ``-inf`` in an ordinary row, and 0 in a row that sees nothing. A softmax over only ``-inf`` is

@@ -1,22 +1,18 @@
 """Attention as modules with learned projections: one head, and many.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Source: Vaswani et al. 2017, section 3.2.2.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
-from mha_lab.attention import _attend, _masked_softmax, _scores, fused_attention, weighted_sum
-from mha_lab.heads import _merge_heads, _repeat_kv, _split_heads
+from mha_lab.attention import _attend
+from mha_lab.heads import _merge_heads, _split_heads
 from mha_lab.masks import sliding_window_mask
 
 ScoreFunction = Callable[
@@ -27,6 +23,7 @@ Transform = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch kv_heads n_k d_k"]],
     tuple[Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch kv_heads n_k d_k"]],
 ]
+Take = Callable[[Tensor], Tensor]
 
 
 class SingleHeadAttention(nn.Module):
@@ -88,7 +85,7 @@ class SingleHeadAttention(nn.Module):
                 mask = mask.squeeze(-3)
             expect.mask_for(mask, (*x.shape[:-1], context.shape[-2]), x.device)
         query, key, value = self.q_proj(x), self.k_proj(context), self.v_proj(context)
-        return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k), 0.0)
+        return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k))
 
 
 class MultiHeadAttention(nn.Module):
@@ -223,17 +220,9 @@ class MultiHeadAttention(nn.Module):
             are ``(batch, num_heads, n_q, n_k)``, after dropout and never averaged over heads, or
             ``None`` if not needed.
         """
-        key = query if key is None else key
-        value = key if value is None else value
-        self._check(query, key, value, mask)
-        if query.ndim == 3 and not self.batch_first:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        q, k, v = self.project(query, key, value)
-        heads, weights = self.attend(q, k, v, mask, need_weights)
-        output = self.mix(heads, query)
-        if output.ndim == 3 and not self.batch_first:
-            output = output.transpose(0, 1)
-        return output, weights if need_weights else None
+        query, key, value = self._inputs(query, key, value, mask)
+        heads, weights = self.attend(*self.project(query, key, value), mask, need_weights)
+        return self._order(self.mix(heads, query)), weights
 
     def project(
         self,
@@ -269,17 +258,18 @@ class MultiHeadAttention(nn.Module):
                 query.shape[-2], key.shape[-2], window=self.window, device=query.device
             )
             mask = near if mask is None else mask & near
-        dropout_p = self.dropout if self.training else 0.0
-        if self.score is None and not need_weights:
-            return fused_attention(query, key, value, mask, dropout_p, self.sinks), None
-        key, value = (_repeat_kv(x, self.num_heads // self.num_kv_heads) for x in (key, value))
-        if self.score is not None:
-            scores = expect.scored(self.score(query, key), (*query.shape[:-1], key.shape[-2]))
-        elif self.sinks is None:
-            return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k), dropout_p)
-        else:
-            scores = _scores(query, key, 1 / math.sqrt(self.d_k))
-        return weighted_sum(_masked_softmax(scores, mask, self.sinks), value, dropout_p)
+        return _attend(
+            query,
+            key,
+            value,
+            mask,
+            1 / math.sqrt(self.d_k),
+            dropout_p=self.dropout if self.training else 0.0,
+            score=self.score,
+            sinks=self.sinks,
+            need_weights=need_weights,
+            repeats=self.num_heads // self.num_kv_heads,
+        )
 
     def mix(
         self, heads: Float[Tensor, "*batch heads n_q d_v"], query: Float[Tensor, "*batch n_q qdim"]
@@ -290,8 +280,12 @@ class MultiHeadAttention(nn.Module):
             concat = concat * torch.sigmoid(self.gate_proj(query))
         return self.out_proj(concat)
 
-    def _check(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
-        """Check the inputs, before anything is computed."""
+    def _inputs(
+        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value, checked before anything is computed, and with the batch first."""
+        key = query if key is None else key
+        value = key if value is None else value
         sequence_axis = -2 if self.batch_first else 0
         order = "batch, n" if self.batch_first else "n, batch"
         inputs = (("query", query, "qdim"), ("key", key, "kdim"), ("value", value, "vdim"))
@@ -315,6 +309,11 @@ class MultiHeadAttention(nn.Module):
             batch = () if query.ndim == 2 else (query.shape[0 if self.batch_first else 1],)
             n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
             expect.mask_for(mask, (*batch, self.num_heads, n_query, n_key), query.device)
+        return self._order(query), self._order(key), self._order(value)
+
+    def _order(self, x: Tensor) -> Tensor:
+        """From the caller's order of axes to batch first, or back."""
+        return x if self.batch_first or x.ndim == 2 else x.transpose(0, 1)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
@@ -345,7 +344,7 @@ class MultiHeadAttention(nn.Module):
             dropout=module.dropout,
             batch_first=module.batch_first,
         ).to(module.out_proj.weight)
-        _copy(torch_parameters(module), layer._parameters_in_order())
+        _copy(_torch_parameters(module), layer._parts())
         return layer.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -375,14 +374,11 @@ class MultiHeadAttention(nn.Module):
             vdim=self.vdim,
             batch_first=self.batch_first,
         ).to(self.out_proj.weight)
-        _copy(self._parameters_in_order(), torch_parameters(module))
+        _copy(self._parts(), _torch_parameters(module))
         return module.train(self.training)
 
-    def _parameters_in_order(self) -> list[Tensor]:
-        """Weights of q, k, v and output, then their biases, if any."""
-        projections = (self.q_proj, self.k_proj, self.v_proj, self.out_proj)
-        biases = [p.bias for p in projections if p.bias is not None]
-        return [p.weight for p in projections] + biases
+    def _parts(self, take: Take = lambda p: p) -> list[Tensor]:
+        return _weights_then_biases((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
@@ -396,9 +392,13 @@ class MultiHeadAttention(nn.Module):
         )
 
 
-def torch_parameters(
-    module: nn.MultiheadAttention, take: Callable[[Tensor], Tensor] = lambda p: p
-) -> list[Tensor]:
+def _weights_then_biases(projections: Sequence[nn.Linear], take: Take = lambda p: p) -> list[Tensor]:
+    """The weights of query, key, value and output, then their biases, if any."""
+    biases = [take(p.bias) for p in projections if p.bias is not None]
+    return [take(p.weight) for p in projections] + biases
+
+
+def _torch_parameters(module: nn.MultiheadAttention, take: Take = lambda p: p) -> list[Tensor]:
     """The same list, from the packed tensors of PyTorch's layer; ``take`` is called before unpacking."""
     if module.in_proj_weight is not None:
         weights = list(take(module.in_proj_weight).chunk(3))

@@ -11,10 +11,6 @@ Wherever a query, a key or a value is drawn, ``ROLES`` gives its colour and its 
 Each picture is made in two steps: ``..._data`` computes the numbers, and can be tested; the
 function without ``_data`` draws them. A picture also has a description in words, made from the same
 numbers, for readers who cannot see it: ``show`` stores it beside the picture.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 import base64

@@ -3,14 +3,9 @@
 ``sinusoidal_positions`` is added to the embeddings; ``Rotary`` turns queries and keys; ``alibi_bias`` is
 added to the scores. In all of them, the last query is at the last key's position, as in ``causal_mask``.
 ``rotary_frequencies`` and ``yarn_frequencies`` can slow the turning down, for texts longer than in training.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 import math
-from functools import partial
 from typing import Literal
 
 import torch
@@ -51,7 +46,7 @@ def sinusoidal_positions(
     """
     expect.whole_number("n", n)
     _even("d_model", expect.whole_number("d_model", d_model))
-    theta = rotary_frequencies(d_model, base=base, dtype=torch.float64)
+    theta = _frequencies(d_model, _above("base", base, 0), torch.float64)
     angle = torch.arange(n, dtype=torch.float64)[:, None] * theta
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(device=device, dtype=dtype)
 
@@ -87,7 +82,13 @@ def rotary_frequencies(
     """
     _even("width", expect.whole_number("width", width))
     base, factor = _above("base", base, 0), _above("factor", factor, 0)
-    return base ** (torch.arange(0, width, 2, dtype=dtype, device=device) / -width) / factor
+    return _frequencies(width, base, dtype, device) / factor
+
+
+def _frequencies(
+    width: int, base: int | float, dtype: torch.dtype, device: torch.device | str | None = None
+) -> Tensor:
+    return float(base) ** (torch.arange(0, width, 2, dtype=dtype, device=device) / -width)
 
 
 def yarn_frequencies(
@@ -140,7 +141,7 @@ def yarn_frequencies(
     low, high = max(fast, 0), min(slow, width - 1)
     share = (torch.arange(width // 2, dtype=dtype, device=device) - low) / max(high - low, 0.001)
     share = share.clamp(0, 1)
-    plain = rotary_frequencies(width, base=base, dtype=dtype, device=device)
+    plain = _frequencies(width, base, dtype, device)
     return plain * (1 - share) + plain / factor * share
 
 
@@ -230,19 +231,26 @@ def apply_rotary(
     expect.tensor("x", x, "(..., n, d)", min_rank=2)
     expect.floating("x", x)
     expect.sequence("x", x)
-    n, d = x.shape[-2:]
     _check_rotary(base, layout, frequencies, attention_factor)
-    if frequencies is None:
-        _even("x", d, f"a last axis of even width, from shape {expect.shape(x.shape)}")
-    elif d < 2 * len(frequencies):
-        expected = f"at least 2 numbers for each of {len(frequencies)} frequencies"
-        expect.fail(ValueError, "x", expected, f"{d}, from shape {expect.shape(x.shape)}")
+    _check_pairs(x, frequencies)
     if positions is None:
-        positions = torch.arange(n, device=x.device)
-    _check_positions(positions, x)
+        positions = torch.arange(x.shape[-2], device=x.device)
+    else:
+        _check_positions(positions, x)
+    return _apply_rotary(x, positions, base, layout, frequencies, attention_factor)
+
+
+def _apply_rotary(
+    x: Tensor,
+    positions: Tensor,
+    base: int | float,
+    layout: str,
+    frequencies: Tensor | None = None,
+    attention_factor: int | float = 1.0,
+) -> Tensor:
     precise = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
     if frequencies is None:
-        frequencies = rotary_frequencies(d, base=base, dtype=precise, device=x.device)
+        frequencies = _frequencies(x.shape[-1], base, precise, x.device)
     pairs = len(frequencies)
     angle = positions[..., None].to(precise) * frequencies.to(x.device, precise)
     cos, sin = ((attention_factor * part).to(x.dtype) for part in (angle.cos(), angle.sin()))
@@ -287,16 +295,13 @@ class Rotary(nn.Module):
     ) -> tuple[Float[Tensor, "... n_q d_k"], Float[Tensor, "... n_k d_k"]]:
         """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to the same shapes."""
         expect.same_width(query, key)
+        _check_pairs(query, self.frequencies)
         n_q, n_k = query.shape[-2], key.shape[-2]
-        at = torch.arange(n_k - n_q, n_k, device=query.device)
-        turn = partial(
-            apply_rotary,
-            base=self.base,
-            layout=self.layout,
-            frequencies=self.frequencies,
-            attention_factor=self.attention_factor,
+        how = self.base, self.layout, self.frequencies, self.attention_factor
+        return (
+            _apply_rotary(query, torch.arange(n_k - n_q, n_k, device=query.device), *how),
+            _apply_rotary(key, torch.arange(n_k, device=key.device), *how),
         )
-        return turn(query, at), turn(key)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
@@ -395,6 +400,16 @@ def _check_rotary(base: object, layout: object, frequencies: object, attention_f
         expect.fail(ValueError, "base", "no base beside frequencies", base, hint)
     if frequencies is not None:
         _check_frequencies(frequencies)
+
+
+def _check_pairs(x: Tensor, frequencies: Tensor | None) -> None:
+    """``x`` is wide enough to be turned."""
+    got = f"from shape {expect.shape(x.shape)}"
+    if frequencies is None:
+        _even("x", x.shape[-1], f"a last axis of even width, {got}")
+    elif x.shape[-1] < 2 * len(frequencies):
+        expected = f"at least 2 numbers for each of {len(frequencies)} frequencies"
+        expect.fail(ValueError, "x", expected, f"{x.shape[-1]}, {got}")
 
 
 def _check_frequencies(frequencies: object) -> None:

@@ -2,19 +2,17 @@
 
 A score is any callable ``(query, key) -> scores``, a transform any callable ``(query, key) -> (query, key)``;
 those with parameters are modules.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
+
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
-from mha_lab.attention import scaled_dot_product_scores
-from mha_lab.positions import Rotary, alibi_bias
+from mha_lab.attention import _scores, scaled_dot_product_scores
+from mha_lab.positions import Rotary, _distance, alibi_bias
 
 
 class AdditiveScore(nn.Module):
@@ -85,12 +83,9 @@ class RelativePositionBias(nn.Module):
         """``(..., num_heads, n_q, d_k)`` and ``(..., num_heads, n_k, d_k)`` to scores."""
         _check(query, key, self.num_heads)
         expect.same_kind(bias=self.bias, query=query)
-        n_q, n_k = query.shape[-2], key.shape[-2]
-        key_position = torch.arange(n_k, device=query.device)
-        query_position = torch.arange(n_k - n_q, n_k, device=query.device)
-        distance = key_position - query_position[:, None]
+        distance = _distance(query.shape[-2], key.shape[-2], query.device)
         index = distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
-        return scaled_dot_product_scores(query, key) + self.bias[:, index]
+        return _scores(query, key) + self.bias[:, index]
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
@@ -120,7 +115,7 @@ class AlibiScore(nn.Module):
     ) -> Float[Tensor, "*batch heads n_q n_k"]:
         """``(..., num_heads, n_q, d_k)`` and ``(..., num_heads, n_k, d_k)`` to scores."""
         _check(query, key, self.num_heads)
-        scores = scaled_dot_product_scores(query, key)
+        scores = _scores(query, key)
         n_q, n_k = scores.shape[-2:]
         return scores + alibi_bias(self.num_heads, n_q, n_k, dtype=scores.dtype, device=scores.device)
 
@@ -129,11 +124,14 @@ class AlibiScore(nn.Module):
         return f"num_heads={self.num_heads}"
 
 
-class RotaryScore(Rotary):
+class RotaryScore(nn.Module):
     """Scaled dot product of queries and keys that ``Rotary`` has turned; no parameters.
 
     ``scores[i, j] = R(i) query[i] · R(j) key[j] / sqrt(d_k)``. As ``MultiHeadAttention(score=RotaryScore())``
     it gives what ``transform=Rotary()`` gives; only the latter can use the fused kernel.
+
+    Args:
+        options: ``base``, ``layout``, ``frequencies`` and ``attention_factor``, as in ``Rotary``.
 
     Source: Su et al. 2021, section 3.2.2.
 
@@ -141,11 +139,17 @@ class RotaryScore(Rotary):
     torch.Size([2, 3, 5, 7])
     """
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.rotary = Rotary(**options)
+
     def forward(
         self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
     ) -> Float[Tensor, "*batch n_q n_k"]:
         """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
-        return scaled_dot_product_scores(*super().forward(query, key))
+        query, key = self.rotary(query, key)
+        expect.leading(query=query, key=key)
+        return _scores(query, key)
 
 
 class SoftcappedScore(nn.Module):
@@ -202,7 +206,7 @@ class QueryKeyNorm(nn.Module):
 
     def __init__(self, d_k: int, *, eps: float = 1e-6) -> None:
         super().__init__()
-        expect.whole_number("d_k", d_k)
+        self.d_k = expect.whole_number("d_k", d_k)
         self.query_norm = nn.RMSNorm(d_k, eps=eps)
         self.key_norm = nn.RMSNorm(d_k, eps=eps)
 
@@ -210,6 +214,8 @@ class QueryKeyNorm(nn.Module):
         self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch kv_heads n_k d_k"]
     ) -> tuple[Float[Tensor, "*batch heads n_q d_k"], Float[Tensor, "*batch kv_heads n_k d_k"]]:
         """``(..., heads, n_q, d_k)`` and ``(..., kv_heads, n_k, d_k)`` to the same shapes."""
+        expect.same_width(query, key)
+        expect.width("query", query, "d_k", self.d_k)
         return self.query_norm(query), self.key_norm(key)
 
 

@@ -13,12 +13,12 @@ from mha_lab import (
     scaled_dot_product_attention,
     scaled_dot_product_scores,
 )
-from mha_lab.attention import fused_attention
+from mha_lab.attention import _fused, _path
 from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind, problem
 
 
 def fused(query, key, value, mask=None):
-    return fused_attention(query, key, value, mask, 0.0)
+    return _fused(query, key, value, mask, 1 / math.sqrt(query.shape[-1]))
 
 
 def stored(query, key, value, mask=None):
@@ -99,6 +99,27 @@ def test_leading_axes_broadcast(q, k, v, gradient):
     assert_close(weights.expand_as(expected_weights), expected_weights, 1e-5)
 
 
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize(("query", "key"), [((3,), (3, 3)), ((3, 3), (3,)), ((3, 3, 3), (3, 3))])
+def test_other_leading_axes_are_not_taken_for_the_same(query, key, gradient):
+    """As many heads as queries, so that axes counted from the wrong end look equal."""
+    q, k = torch.randn(*query, 3, 4).double(), torch.randn(*key, 5, 4).double()
+    common = torch.broadcast_shapes(query, key)
+    expected = looped_attention(q.expand(*common, 3, 4), *[k.expand(*common, 5, 4)] * 2, None)
+    q.requires_grad_(gradient)
+    for found, wanted in zip(scaled_dot_product_attention(q, k, k), expected, strict=True):
+        assert_close(found.expand_as(wanted), wanted, 1e-12)
+
+
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3), (2, 3, 5)])
+def test_equal_leading_axes_need_one_buffer_and_others_do_not_fit_into_it(leading):
+    query, key = torch.randn(*leading, 3, 4), torch.randn(*leading, 5, 4)
+    assert _inplace.applies(query, key, key)
+    assert not _inplace.applies(query, key[None], key)
+    assert not _inplace.applies(query, key, key[None])
+    assert not _inplace.applies(query.requires_grad_(), key, key)
+
+
 EMPTY = {  # rows 1 and 3 of five see nothing
     "one for all": torch.tensor([[i not in (1, 3) and j <= i for j in range(7)] for i in range(5)]),
     "a whole sample": torch.tensor([[[[False] * 7]], [[[True] * 7]]]),
@@ -153,7 +174,7 @@ def test_nothing_that_came_in_is_changed(mask, grad):
     given = [*tensors, scores, *([] if mask is None else [mask])]
     before = [x.clone() for x in given]
     scaled_dot_product_attention(*tensors, mask)
-    fused_attention(*tensors, mask, 0.0)
+    fused(*tensors, mask)
     scaled_dot_product_scores(*tensors[:2], scale=2.0)
     masked_softmax(scores, mask)
     for now, then in zip(given, before, strict=True):
@@ -185,6 +206,25 @@ def test_a_gradient_may_be_asked_of_one_input_only(wanted):
     tensors[wanted].requires_grad_()
     stored(*tensors).sum().backward()
     assert_close(tensors[wanted].grad, expected[wanted].grad, 1e-12)
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize(
+    ("given", "without_gradient"),
+    [
+        ({}, "in place"),
+        ({"dropout_p": 0.1}, "weights"),
+        ({"sinks": torch.zeros(3)}, "weights"),
+        ({"need_weights": False}, "fused"),
+        ({"need_weights": False, "dropout_p": 0.1, "sinks": torch.zeros(3)}, "fused"),
+        ({"score": scaled_dot_product_scores}, "score"),
+        ({"score": scaled_dot_product_scores, "need_weights": False}, "score"),
+    ],
+)
+def test_the_options_decide_the_path_as_the_table_says(given, without_gradient, gradient):
+    options = {"dropout_p": 0.0, "score": None, "sinks": None, "need_weights": True} | given
+    expected = "weights" if gradient and without_gradient == "in place" else without_gradient
+    assert _path(*problem(requires_grad=gradient), **options) == expected
 
 
 def test_dropout_draws_what_pytorch_draws():

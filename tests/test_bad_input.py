@@ -225,6 +225,8 @@ VALUE_ERRORS = {
     "yarn_attention_factor(0)": "factor: above 0",
     "Rotary()(x(3, 5), x(3, 5))": "x: even width",
     "Rotary()(x(3, 4), x(3, 6))": "key: the width of query",
+    "QueryKeyNorm(4)(x(3, 6), x(3, 6))": "query: d_k = 4 6 (3, 6)",
+    "QueryKeyNorm(4)(x(3, 4), x(3, 6))": "key: the width of query",
     "alibi_slopes(0)": "num_heads: at least 1",
     "alibi_bias(2, 3, 0)": "n_key: at least 1",
     "AlibiScore(2)(x(1, 3, 5, 4), x(1, 3, 5, 4))": "query: shape (..., num_heads = 2, n, d_k)",

@@ -38,6 +38,16 @@ def test_relative_bias_depends_on_head_and_clipped_distance(n_q, n_k):
                 assert scores[0, h, i, j] == 5 * h + clipped + 2
 
 
+@pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
+def test_relative_bias_takes_any_number_of_leading_axes(leading):
+    bias = RelativePositionBias(num_heads=2, max_distance=2)
+    torch.nn.init.normal_(bias.bias)
+    query, key = torch.randn(*leading, 2, 5, 7), torch.randn(*leading, 2, 11, 7)
+    whole = bias(query, key)
+    for at in product(*map(range, leading)):
+        assert_close(whole[at], bias(query[at][None], key[at][None])[0], 1e-5)
+
+
 def test_printing_shows_the_sizes():
     assert "num_heads=2, max_distance=3" in repr(RelativePositionBias(2, 3))
     assert "in_features=3, out_features=5" in repr(AdditiveScore(3, 5))

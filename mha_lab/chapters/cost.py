@@ -1,9 +1,5 @@
 """The cost of attention: counts of operations and bytes, and measurements of time and memory.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Source: Vaswani et al. 2017, "Attention Is All You Need", section 4, table 1 (``n² · d`` for each layer).
 """
 

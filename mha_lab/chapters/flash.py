@@ -1,9 +1,5 @@
 """Attention in one pass over blocks of keys: exact, and without ever storing all the weights.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Sources: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", section 3 (the running
 maximum and sum); Rabe and Staats 2021, "Self-attention Does Not Need O(n²) Memory", section 3 (the
 running output, divided once at the end); Dao et al. 2022, "FlashAttention", section 3.1 (blocks, and a
@@ -20,6 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha_lab import _expect as expect
+from mha_lab.attention import _scores
 
 
 def flash_attention(
@@ -64,7 +61,7 @@ def flash_attention(
     if mask is not None:
         mask = mask.expand(*batch, query.shape[-2], key.shape[-2])
     expect.whole_number("block", block)
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else expect.real_number("scale", scale)
+    factor = expect.scale(scale, query.shape[-1])
     exact = torch.promote_types(query.dtype, torch.float32)
     # Outside the function below, autograd undoes the broadcasting and the change of dtype.
     wide = (x.expand(*batch_out, *x.shape[-2:]).to(exact) for x in (query, key, value))
@@ -136,7 +133,7 @@ class _OnePass(torch.autograd.Function):
         total = torch.zeros_like(highest)
         output = query.new_zeros(*query.shape[:-1], value.shape[-1])
         for part in _blocks(key.shape[-2], block):
-            scores = _scores(query, key, mask, part, scale)
+            scores = _block_scores(query, key, mask, part, scale)
             raised = torch.maximum(highest, scores.amax(dim=-1, keepdim=True))
             # A query that has seen nothing yet has no maximum; -inf - (-inf) would be NaN.
             shift = raised.masked_fill(raised == -math.inf, 0.0)
@@ -165,7 +162,7 @@ class _OnePass(torch.autograd.Function):
         shared = (grad_output * output).sum(dim=-1, keepdim=True) - grad_log_total
         grad_query, grad_key, grad_value = torch.zeros_like(query), [], []
         for part in _blocks(key.shape[-2], ctx.block):
-            weights = torch.exp(_scores(query, key, mask, part, ctx.scale) - log_total)
+            weights = torch.exp(_block_scores(query, key, mask, part, ctx.scale) - log_total)
             grad_value.append(weights.mT @ grad_output)
             grad_scores = weights * (grad_output @ value[..., part, :].mT - shared) * ctx.scale
             grad_query = grad_query + grad_scores @ key[..., part, :]
@@ -178,7 +175,7 @@ def _blocks(n_key: int, block: int) -> Iterator[slice]:
     return (slice(start, start + block) for start in range(0, n_key, block))
 
 
-def _scores(
+def _block_scores(
     query: Float[Tensor, "*batch n_q d_k"],
     key: Float[Tensor, "*batch n_k d_k"],
     mask: Bool[Tensor, "*#batch n_q n_k"] | None,
@@ -186,5 +183,5 @@ def _scores(
     scale: float,
 ) -> Float[Tensor, "*batch n_q block"]:
     """The scores of one block of keys; a hidden one is ``-inf``."""
-    scores = (query * scale) @ key[..., part, :].mT
+    scores = _scores(query, key[..., part, :], scale)
     return scores if mask is None else scores.masked_fill(~mask[..., part], -math.inf)

@@ -4,10 +4,6 @@ Each text is random but for its end, which repeats the part before it. Nothing b
 comes next, so the model must look for the same token further back, and copy the token after it. Two heads,
 one behind the other, do this: a previous-token head in the first layer, an induction head in the second.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section "Two-Layer
 Attention-Only Transformers"; Olsson et al. 2022, "In-context Learning and Induction Heads".
 """

@@ -4,10 +4,6 @@ Pre-norm blocks, any attention layer and positions, one matrix for embedding and
 generate text with a cache of keys and values, score heads by how much they look at the previous token,
 and remove single heads.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3 (a
 decoder with the normalisation before each part).
 """

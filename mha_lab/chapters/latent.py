@@ -4,10 +4,6 @@ The cache of ``attend_with_cache`` keeps the keys and values of all heads. Here 
 numbers for each token, however many heads there are: a latent vector, from which the keys and values of all
 heads are computed, and one key with rotary positions, which all heads share.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Sources: DeepSeek-AI 2024, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language
 Model" (arXiv 2405.04434), section 2.1 and appendix C; DeepSeek-AI 2024, "DeepSeek-V3 Technical Report"
 (arXiv 2412.19437), section 2.1.1.
@@ -22,9 +18,9 @@ from torch import Tensor, nn
 
 from mha_lab import _expect as expect
 from mha_lab.attention import _attend
-from mha_lab.heads import merge_heads, split_heads
+from mha_lab.heads import _merge_heads, _split_heads
 from mha_lab.masks import causal_mask
-from mha_lab.positions import _even, apply_rotary
+from mha_lab.positions import _apply_rotary, _check_rotary, _even
 
 
 class LatentCache(NamedTuple):
@@ -105,7 +101,7 @@ class LatentAttention(nn.Module):
         _even("d_rope", d_rope)
         self.d_v = d_nope if d_v is None else expect.whole_number("d_v", d_v)
         self.base, self.layout = base, layout
-        apply_rotary(torch.ones(1, 2), base=base, layout=layout)  # a wrong argument fails here
+        _check_rotary(base, layout, None, 1.0)
         self.kv_down_proj = nn.Linear(d_model, kv_rank, bias=bias)  # W_DKV
         self.kv_norm = nn.RMSNorm(kv_rank, eps=1e-6)
         self.k_nope_proj = nn.Linear(kv_rank, num_heads * d_nope, bias=False)  # W_UK
@@ -148,14 +144,14 @@ class LatentAttention(nn.Module):
     def queries(self, x: Float[Tensor, "*batch n d_model"], start: int = 0) -> Query:
         """Of each head, ``c_Q W_UQ`` and ``RoPE(c_Q W_QR)``; ``x`` is not checked, as in ``compress``."""
         x = self.q_norm(self.q_down_proj(x))
-        nope, rope = (split_heads(proj(x), self.num_heads) for proj in (self.q_nope_proj, self.q_rope_proj))
+        nope, rope = (_split_heads(proj(x), self.num_heads) for proj in (self.q_nope_proj, self.q_rope_proj))
         return nope, self._turn(rope, start)
 
     def keys_and_values(
         self, cache: LatentCache
     ) -> tuple[Float[Tensor, "*batch heads n d_qk"], Float[Tensor, "*batch heads n d_v"]]:
         """``[c W_UK; k_R]`` and ``c W_UV`` of all heads, which the absorbed form never computes."""
-        nope, value = (split_heads(p(cache.latent), self.num_heads) for p in (self.k_nope_proj, self.v_proj))
+        nope, value = (_split_heads(p(cache.latent), self.num_heads) for p in (self.k_nope_proj, self.v_proj))
         rope = cache.rotary_key.unsqueeze(-3).expand(*nope.shape[:-1], -1)
         return torch.cat([nope, rope], dim=-1), value
 
@@ -177,16 +173,16 @@ class LatentAttention(nn.Module):
             latent = cache.latent.unsqueeze(-3)  # one head, for all
             key = torch.cat(cache, dim=-1).unsqueeze(-3)
             moved = torch.cat([query[0] @ w_uk, query[1]], dim=-1)
-            average, weights = _attend(moved, key, latent, mask, scale, 0.0)
+            average, weights = _attend(moved, key, latent, mask, scale)
             heads = average @ w_uv.mT
         else:
             key, value = self.keys_and_values(cache)
-            heads, weights = _attend(torch.cat(query, dim=-1), key, value, mask, scale, 0.0)
-        return self.out_proj(merge_heads(heads)), weights
+            heads, weights = _attend(torch.cat(query, dim=-1), key, value, mask, scale)
+        return self.out_proj(_merge_heads(heads)), weights
 
     def _turn(self, x: Tensor, start: int) -> Tensor:
         positions = torch.arange(start, start + x.shape[-2], device=x.device)
-        return apply_rotary(x, positions, base=self.base, layout=self.layout)
+        return _apply_rotary(x, positions, self.base, self.layout)
 
     def _check(self, x: Tensor, min_rank: int) -> None:
         wanted = "(batch, n, d_model)" + (" or (n, d_model)" if min_rank == 2 else "")

@@ -3,10 +3,6 @@
 The softmax needs the score of every pair of tokens. If a weight is a dot product of features instead, the
 keys and values can be summed once, into a matrix, and every query reads from this matrix.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Source: Katharopoulos et al. 2020, "Transformers are RNNs: Fast Autoregressive Transformers with Linear
 Attention" (arXiv 2006.16236), sections 3.2 to 3.4.
 """

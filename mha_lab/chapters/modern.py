@@ -1,9 +1,5 @@
 """Today's attention layers, between the original's weights and ``MultiHeadAttention``.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-
 Source: the modules of ``transformers``, ``models/NAME/modeling_NAME.py``.
 """
 

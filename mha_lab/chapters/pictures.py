@@ -1,9 +1,4 @@
-"""Pictures of chapters 04, 08 and 09. Each describes itself, for ``plot.show``, from the numbers it draws.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
-"""
+"""Pictures of chapters 04, 08 and 09. Each describes itself, for ``plot.show``, from the numbers it draws."""
 
 import math
 from collections.abc import Mapping, Sequence

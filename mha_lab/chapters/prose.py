@@ -1,10 +1,6 @@
 """English to train on: sentences of this course's own chapters, as letters, and a model that learns them.
 
 ``prose.txt`` has one sentence a line. It is a copy that was made once; it does not follow the chapters.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 from collections.abc import Callable, Iterable

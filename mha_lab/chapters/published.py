@@ -2,10 +2,6 @@
 
 All of them keep the keys and values of earlier tokens, as ``attend_with_cache`` does. What differs is how
 many heads have keys and values of their own, how wide they are, in how many layers, and for how long.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 import re

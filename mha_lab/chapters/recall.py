@@ -3,10 +3,6 @@
 A problem is a list of records, each a name and a content, and a question that asks for some of the names,
 in an order. The answer is the contents under these names, in that order. The weights of the
 attention come from the names; the averaged values come from the contents.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -8,10 +8,6 @@ introduction). The word before and the place in the text do not give these answe
 choice is made where its word stands, so the probability of every next word is known.
 
 ``python -m mha_lab.chapters.story_model`` trains the shipped weights again and prints the probe.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
 """
 
 import math

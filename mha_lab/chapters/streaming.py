@@ -1,8 +1,4 @@
-"""A cache that does not grow: it keeps the first tokens of a text and the most recent ones.
-
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit.
-"""
+"""A cache that does not grow: it keeps the first tokens of a text and the most recent ones."""
 
 import weakref
 from typing import NamedTuple

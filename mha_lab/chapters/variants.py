@@ -10,9 +10,7 @@ Learning, ``BareAttention`` in NYU's Deep Learning course, ``SequenceFirstAttent
 annotated papers. The originals differ in masks, in what they return, in what they do with a query that may
 attend to nothing, and in NYU's last matrix, which has a bias.
 
-Raises: every function here checks its arguments before it computes anything. It raises ``TypeError`` for a
-wrong type or dtype, and ``ValueError`` for a shape, size, number or device that does not fit. A function
-says more only if it can raise for another reason.
+``forward`` does not check its inputs itself; the functions that it calls may.
 """
 
 import math
@@ -25,9 +23,7 @@ from torch import Tensor, nn
 from mha_lab import _expect as expect
 from mha_lab.attention import masked_softmax, scaled_dot_product_attention
 from mha_lab.heads import merge_heads, split_heads
-from mha_lab.multihead import MultiHeadAttention, ScoreFunction, torch_parameters
-
-Take = Callable[[Tensor], Tensor]
+from mha_lab.multihead import MultiHeadAttention, ScoreFunction, Take, _torch_parameters, _weights_then_biases
 
 
 class PackedAttention(nn.Module):
@@ -111,7 +107,7 @@ class ThreeProjections(nn.Module):
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
         """The tensors that ``copy_weights`` copies."""
-        return _separate((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
+        return _weights_then_biases((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
 
 
 class SizedAttention(nn.Module):
@@ -168,7 +164,7 @@ class SizedAttention(nn.Module):
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
         """The tensors that ``copy_weights`` copies."""
-        return _separate((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
+        return _weights_then_biases((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
 
 
 class BareAttention(nn.Module):
@@ -222,7 +218,7 @@ class BareAttention(nn.Module):
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
         """The tensors that ``copy_weights`` copies."""
-        return _separate((self.w_q, self.w_k, self.w_v, self.w_h), take)
+        return _weights_then_biases((self.w_q, self.w_k, self.w_v, self.w_h), take)
 
 
 class Prepare(nn.Module):
@@ -299,7 +295,9 @@ class SequenceFirstAttention(nn.Module):
 
     def parts(self, take: Take = lambda p: p) -> list[Tensor]:
         """The tensors that ``copy_weights`` copies."""
-        return _separate((self.query.linear, self.key.linear, self.value.linear, self.output), take)
+        return _weights_then_biases(
+            (self.query.linear, self.key.linear, self.value.linear, self.output), take
+        )
 
 
 Layer = (
@@ -322,9 +320,9 @@ def parts(layer: Layer, take: Take = lambda p: p) -> list[Tensor]:
     [(6, 6), (6, 6), (6, 6), (6, 6)]
     """
     if isinstance(layer, nn.MultiheadAttention):
-        return torch_parameters(layer, take)
+        return _torch_parameters(layer, take)
     if isinstance(layer, MultiHeadAttention):
-        return _separate((layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj), take)
+        return layer._parts(take)
     return layer.parts(take)
 
 
@@ -350,9 +348,3 @@ def copy_weights(source: Layer, target: Layer) -> None:
     biases = given[4:] or [torch.zeros_like(bias) for bias in taken[4:]]
     for old, new in zip(taken, given[:4] + biases[: len(taken) - 4], strict=True):
         old.copy_(new)
-
-
-def _separate(linears: tuple[nn.Linear, ...], take: Take) -> list[Tensor]:
-    """All weights, then all biases, if there are any."""
-    biases = [take(linear.bias) for linear in linears if linear.bias is not None]
-    return [take(linear.weight) for linear in linears] + biases
