@@ -157,13 +157,28 @@ def test_version_and_licence_agree_everywhere():
     assert citation["repository-code"] == PROJECT["urls"]["Repository"]
 
 
-def test_ci_runs_what_gates_and_the_workflow_both_halves_and_nothing_is_skipped():
+def lanes(target):
+    """The parts that a target of the Makefile runs one after another."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    return re.search(rf"(?m)^{target}: .*\n\t\$\(LANES\) (.+)$", makefile)[1].split()
+
+
+def test_ci_runs_what_gates_and_the_workflow_all_parts_and_nothing_is_skipped():
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))
     job = workflow["jobs"]["test"]
     assert job["steps"][-1] == {"run": "${{ matrix.command }}", "env": {"MHA_LAB_SKIP_NOTHING": "1"}}
     matrix = job["strategy"]["matrix"]
     commands = {*matrix["command"], *(one["command"] for one in matrix["include"])}
-    assert commands == {"make test", "make test-all"}
+    assert commands == {"make test", *(f"make {lane}" for lane in lanes("test-all"))}
     assert "export MHA_LAB_SKIP_NOTHING=1" in ci
     assert [line for line in ci if line.startswith("make")] == ["make test"] == ci[-1:]
+
+
+def test_the_guide_names_every_part():
+    """Each target of the Makefile that tests, and those that ``make test`` runs, has its row."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| `make ([\w-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    parts = {*re.findall(r"(?m)^(test-[\w-]+):.*##", makefile), *lanes("test")} - {"test-all"}
+    assert sorted(rows) == sorted(parts)
+    assert {"test-fast", "test-processors", "lint"} <= parts
