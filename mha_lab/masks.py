@@ -204,7 +204,9 @@ def mask_to_additive(
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
 
 
-def _hidden_score(mask: Bool[Tensor, "..."], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _hidden_score(
+    mask: Bool[Tensor, "..."], dtype: torch.dtype
+) -> tuple[Float[Tensor, "*rows"], Bool[Tensor, "*rows"]]:
     """The number that replaces hidden scores in each row, and which rows see nothing.
 
     It is ``-inf`` in an ordinary row, and 0 in a row that sees nothing. A softmax over only ``-inf`` is

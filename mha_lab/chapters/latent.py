@@ -34,7 +34,8 @@ class LatentCache(NamedTuple):
     rotary_key: Float[Tensor, "*batch n d_rope"]
 
 
-Query = tuple[Tensor, Tensor]  # of each head: without positions, and turned by positions
+# Of each head: without positions, and turned by positions.
+Query = tuple[Float[Tensor, "*batch heads n d_nope"], Float[Tensor, "*batch heads n d_rope"]]
 
 
 class LatentAttention(nn.Module):

@@ -27,7 +27,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -323,16 +323,20 @@ def in_this_process(apply: Apply, answer: Any, problems: list[tuple], refused: l
 
 @contextlib.contextmanager
 def _timer() -> Iterator[None]:
-    """Interrupts the main thread, again and again, in case the answer swallows the first.
+    """Interrupts an answer in the main thread, again and again, in case it swallows the first.
 
-    The limits are a child's: one of computing time, and a longer one by the clock.
+    The limits are a child's: one of computing time, and a longer one by the clock. Nothing is raised outside
+    of ``attempt``, however late an alarm comes: switching the timer off cannot be interrupted.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(*_: object) -> None:
-        raise _TooSlow
+    def stop(_: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code is attempt.__code__:
+                raise _TooSlow
+            frame = frame.f_back
 
     timers = (signal.ITIMER_PROF, signal.SIGPROF, 1), (signal.ITIMER_REAL, signal.SIGALRM, PATIENCE)
     before = [signal.signal(number, stop) for _, number, _ in timers]

@@ -31,7 +31,7 @@ class Heads(Explorable):
     _picked = traitlets.List().tag(sync=True)
     _averaged = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, weights: Tensor, **state: Any) -> None:
+    def __init__(self, weights: Float[Tensor, "num_heads n_q n_k"], **state: Any) -> None:
         self._all = weights.detach().clone()
         super().__init__(**state)
 

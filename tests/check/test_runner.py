@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -100,6 +101,15 @@ def swallows(x, h):
             while True:
                 pass
         except BaseException:
+            pass
+
+
+def swallows_once():
+    try:
+        while True:
+            pass
+    except BaseException:
+        while True:
             pass
 
 
@@ -216,6 +226,28 @@ def test_without_a_child_the_processors_time_counts_too(monkeypatch):
     monkeypatch.setattr(runner, "PATIENCE", 1000)
     monkeypatch.setattr(runner, "in_a_child", in_this_process)
     assert checked(lambda x, h: (time.sleep(0.4), right(x, h))[1]).passed
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no such timer")
+def test_an_alarm_while_the_timer_is_switched_off_interrupts_nothing(monkeypatch, unchanged):
+    """A second alarm follows the first after 0.05 seconds; on a busy machine, switching off takes longer."""
+    switch, before = signal.setitimer, signal.getsignal(signal.SIGALRM)
+
+    def slowly(which, seconds, *interval):
+        if not seconds:
+            time.sleep(0.2)
+        return switch(which, seconds, *interval)
+
+    monkeypatch.setattr(runner, "SECONDS", 0.1)
+    monkeypatch.setattr(signal, "setitimer", slowly)
+    try:
+        messages = in_this_process(lambda f, a: f(*a), swallows_once, [(), ()], [])
+        assert [message["kind"] for message in messages] == ["too slow"] * 2
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        assert signal.getsignal(signal.SIGALRM) is before
+    finally:
+        switch(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @linux

@@ -26,7 +26,20 @@ for path in sorted(Path(__file__).parent.glob("ch*.py")):
 def untrue(name: str, diagnosis: Diagnosis, answer: Callable[..., Any]) -> str:
     """What is not so in the report on this answer; an empty string if all is."""
     exercise = find(name)
-    if reason := denied(exercise, diagnosis):
+
+    def fresh() -> list[tuple[bool, Any]]:
+        problems = list(exercise.problems(Rng(SEED)))
+        results = [_of(exercise, answer, problem) for problem in problems]
+        return [
+            (
+                got.kind == "returned"
+                and _right(exercise, problem, _of(exercise, exercise.answer, problem).value, got.value),
+                got.value,
+            )
+            for problem, got in zip(problems, results, strict=True)
+        ]
+
+    if reason := denied(exercise, diagnosis, fresh):
         return reason
     if diagnosis.name not in exercise.mistakes:
         return ""

@@ -1,6 +1,7 @@
 """The sentences of ``check.observe``, read back from the report and asked of the numbers in it."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,27 +10,34 @@ from mha_lab.check.diagnosis import Diagnosis
 from mha_lab.check.observe import NAN
 from mha_lab.check.runner import Plain
 from mha_lab.exercises import Exercise
+from mha_lab.exercises import _results as compare
 
 
-def denied(exercise: Exercise, diagnosis: Diagnosis) -> str:
-    """What of ``diagnosis.seen`` is not so of its example; an empty string if all is."""
+def denied(exercise: Exercise, diagnosis: Diagnosis, fresh: Callable[[], list[tuple[bool, Any]]]) -> str:
+    """What of ``diagnosis.seen`` is not so of its example; an empty string if all is.
+
+    ``fresh()`` has for each problem of another draw whether the answer is right, and its result.
+    """
     if diagnosis.example is None or exercise.accepts is not None or not diagnosis.seen:
         return ""
     _, expected, got = diagnosis.example
-    one, other = _array(expected), _array(got)
+    pairs, part = compare.parts(expected, got), (expected, got)
+    labels = [label.removesuffix(NAN) for label in exercise.results]
     for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", diagnosis.seen):
         words = f"{sentence[:-1]} ".lower()
-        labels = [label.removesuffix(NAN) for label in exercise.results]
         places = [(words.rfind(f"your {label} "), i) for i, label in enumerate(labels)]
         place, i = max(places, default=(-1, 0))
-        if place >= 0 and isinstance(
-            expected, tuple
-        ):  # this sentence, and those after it, are about that one
-            one, other = _array(expected[i]), _array(got[i])
-        for pattern, holds in SENTENCES:
+        if place >= 0 and pairs and isinstance(expected, tuple):
+            part = pairs[i]  # this sentence, and those after it, are about that one
+        asked = [(pattern, holds, map(_array, part)) for pattern, holds in OF_NUMBERS]
+        asked += [(pattern, holds, (fresh,)) for pattern, holds in OF_ALL_PROBLEMS]
+        asked += [(pattern, holds, (labels, pairs)) for pattern, holds in OF_SEVERAL]
+        asked += [(pattern, holds, (expected, got)) for pattern, holds in OF_WHOLE_RESULTS]
+        asked += [(pattern, holds, part) for pattern, holds in OF_KINDS]
+        for pattern, holds, values in asked:
             if found := re.search(pattern, sentence):
                 try:
-                    true = holds(found, one, other)
+                    true = holds(found, *values)
                 except (AttributeError, TypeError, ValueError) as error:
                     return f"cannot be asked of this result ({error}): {sentence}"
                 if not true:
@@ -82,7 +90,49 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", text))
 
 
-SENTENCES = [
+def _some_are_right(found: re.Match, labels: list[str], pairs: list[tuple[Any, Any]]) -> bool:
+    names = labels or [f"result {i}" for i in range(len(pairs))]
+    right = [_close(_array(one), _array(other)) for one, other in pairs]
+    told = [" and ".join(n for n, yes in zip(names, right, strict=True) if yes == side) for side in (1, 0)]
+    return told == list(found.groups())
+
+
+def _kinds(found: re.Match, expected: Any, got: Any) -> bool:
+    """What it is; what is expected. Several results have semicolons between them, too."""
+    pieces = found.group(1).split("; ")
+    halves = [("; ".join(pieces[:i]), "; ".join(pieces[i:])) for i in range(1, len(pieces))]
+    return any(_is_kind(one, got) and _is_kind(other, expected) for one, other in halves)
+
+
+def _is_kind(words: str, value: Any) -> bool:
+    """Is this value what these words call it?"""
+    array = _array(value)
+    if several := re.match(r"(\d+) results: (.*)", words):
+        return isinstance(value, tuple) and len(value) == int(several.group(1))
+    if shaped := re.search(r"shape (\(.*?\))$", words):
+        return getattr(array, "shape", None) == _shape(shaped.group(1))
+    if single := re.search(r"single (?:number|value) (\S+)$", words):
+        told = {"True": True, "False": False}.get(single.group(1), single.group(1))
+        return getattr(array, "shape", None) == () and bool(
+            np.isclose(array, float(told), rtol=1e-3, equal_nan=True)
+        )
+    if words in ("None", "an empty tuple"):
+        return value is None if words == "None" else value == ()
+    return isinstance(value, Plain) and array is None
+
+
+def _only_the_first(found: re.Match, fresh: Callable[[], list[tuple[bool, Any]]]) -> bool:
+    """Among fresh problems, one more may be of the size that the answer is right for."""
+    (first, _), *others = fresh()
+    return first and len(others) == int(found.group(1)) and not all(right for right, _ in others)
+
+
+def _all_the_same(found: re.Match, fresh: Callable[[], list[tuple[bool, Any]]]) -> bool:
+    values = [value for _, value in fresh()]
+    return len(values) == int(found.group(1)) and all(compare.same(values[0], value) for value in values)
+
+
+OF_NUMBERS = [
     (r"is (\S+) times the expected number", lambda f, a, b: _close(b, a * float(f.group(1)))),
     (r"times the expected one", lambda f, a, b: _close(b, a * float(_number(f.string)))),
     (r"is (larger|smaller) by", lambda f, a, b: _close(b - a, np.full(a.shape, _by(f)))),
@@ -122,14 +172,19 @@ SENTENCES = [
         lambda f, a, b: (a.dtype == bool) != (b.dtype == bool),
     ),
     (r"There is no gradient", lambda f, a, b: b.ndim == 0 and not b),
-    (r"right for the first problem", lambda f, a, b: True),  # counted by the judge over all problems
-    (r"returns the same for all", lambda f, a, b: True),
     (r"right only to the accuracy", lambda f, a, b: bool(np.allclose(a, b, atol=2e-2, rtol=2e-2))),
-    (r"(is|are) right; your", lambda f, a, b: True),
-    (r"^Your function (returns|raises|calls|did not)|process that ran", lambda f, a, b: True),
-    (r"^One is expected: ", lambda f, a, b: True),
-    (r"but your function changes", lambda f, a, b: True),
-    (r" (is|are) .*; .* (is|are) expected", lambda f, a, b: True),
+    (r"but your function changes", lambda f, a, b: not np.array_equal(a, b, equal_nan=True)),
+]
+OF_WHOLE_RESULTS = [
+    (r"^Your function returns (.*) (?:is|are) expected\.$", _kinds),
+    (r"^Your function returns (.*)\.$", lambda f, a, b: _is_kind(f.group(1), b)),
+    (r"^One is expected: (.*)\.$", lambda f, a, b: _is_kind(f.group(1), a)),
+]
+OF_SEVERAL = [(r"^Your (.*) (?:is|are) right; your (.*) (?:is|are) not", _some_are_right)]
+OF_KINDS = [(r"^Your .*? (?:is|are) (.*) (?:is|are) expected\.$", _kinds)]
+OF_ALL_PROBLEMS = [
+    (r"right for the first problem, and wrong for the other (\d+)", _only_the_first),
+    (r"returns the same for all (\d+) problems", _all_the_same),
 ]
 
 
