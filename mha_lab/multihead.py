@@ -213,7 +213,8 @@ class MultiHeadAttention(nn.Module):
                 every head, so its output is the bias of ``out_proj``.
             need_weights: ``False`` uses PyTorch's fused attention, which never stores the
                 weights: it takes less time, and memory that grows with ``n`` and not with ``n²``.
-                With a ``score`` of your own, the weights are computed anyway.
+                With a ``score`` of your own, the weights are computed anyway, and on a CPU PyTorch
+                stores them with ``dropout`` in training.
 
         Returns:
             ``(output, weights)``: ``output`` has the axes of ``query`` and is ``d_model`` wide; ``weights``
