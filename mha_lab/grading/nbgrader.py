@@ -5,7 +5,6 @@ that kernel prints. Here, the submission runs inside a sandbox, and only the res
 out; whether they are right is decided outside.
 """
 
-import ast
 import contextlib
 import hashlib
 import json
@@ -14,7 +13,6 @@ import re
 import secrets
 import select
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from IPython.core.inputtransformer2 import TransformerManager
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
@@ -37,6 +34,7 @@ from mha_lab.check.runner import PATIENCE, SECONDS, read
 from mha_lab.exercises import Exercise, Rng, find, names
 from mha_lab.grading.needed import needed
 from mha_lab.grading.sandbox import IMAGE, KINDS, Worker, why_not
+from mha_lab.grading.source import defines, fenced, syntax_error
 from mha_lab.grading.worker import MAX_OUTPUTS, MAX_PICTURE, MAX_TEXT, MAX_TRIES, encode_problem
 
 MAX_RUNS = 6
@@ -118,11 +116,16 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
             name = mark.get("grade_id") if isinstance(mark, dict) else None
             name = name if isinstance(name, str) and name in types else None
             kind = cell.cell_type
-            if cell.source in code or _defines(cell.source):  # its type was changed, by a slip
+            blocks = []
+            if cell.source in code or defines(cell.source):  # its type was changed, by a slip
                 kind = "code"
+            elif kind != "code" and cell.source not in texts and (blocks := fenced(cell.source)):
+                kind = "code"
+                cells.append(_plain(cell, "markdown", texts))
             elif name not in answered:
                 kind = types.get(name, kind)
-            theirs = _plain(cell, kind, texts)
+            *before, theirs = map(new_code_cell, blocks) if blocks else [_plain(cell, kind, texts)]
+            cells += before
             if name is None:
                 cells.append(theirs)
             elif name not in answered:  # a check or a task: the text is ours; what they wrote over it is code
@@ -147,35 +150,6 @@ def _chapter(preprocessor: nbgrader.NbGraderPreprocessor, resources: ResourcesDi
     folders = preprocessor.parent.parent.coursedir  # of the exporter's converter
     folder = Path(folders.format_path(folders.source_directory, ".", about["assignment"]))
     return nbformat.read(folder / f"{about['notebook']}.ipynb", as_version=4)
-
-
-def syntax_error(source: str) -> str:
-    """Why Python cannot read a cell, with its line; empty if it can."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            ast.parse(TransformerManager().transform_cell(source))
-        except SyntaxError as error:
-            lines = source.splitlines()
-            number = min(error.lineno or 1, len(lines) or 1)
-            text = lines[number - 1].strip()[:200] if lines else ""
-            return f"Python cannot read this cell. Line {number}: {error.msg}\n    {text}"
-        except (ValueError, RecursionError, MemoryError) as error:
-            return f"Python cannot read this cell: {type(error).__name__}"
-    return ""
-
-
-def _defines(source: str) -> bool:
-    """Whether this is Python that binds the name of an exercise."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    bound = {getattr(node, "name", None) for node in tree.body}
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        bound |= {getattr(target, "id", None) for target in targets}
-    return not bound.isdisjoint(names())
 
 
 def _plain(cell: NotebookNode, kind: str, texts: set[str]) -> NotebookNode:
