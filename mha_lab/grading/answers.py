@@ -7,13 +7,12 @@ pattern such as ``"b n (h d) -> b h n d"`` may be the mistake.
 
 import ast
 import re
-import warnings
 from collections.abc import Iterable
 
-from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 
 from mha_lab.grading.gradebook import Row
+from mha_lab.grading.source import UNREADABLE, parse
 
 LINES = 9  # of an answer that are shown
 SHORT = 3  # letters of a name that is looked for; many shorter words are code
@@ -60,11 +59,9 @@ def _definitions(notebook: NotebookNode) -> list[tuple[str, str]]:
     found = []
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                body = ast.parse(TransformerManager().transform_cell(cell.source)).body
+            body = parse(cell.source).body
             found += [(name, ast.unparse(_Silent().visit(node))) for node in body if (name := _named(node))]
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        except UNREADABLE:
             continue
     return found
 

@@ -1,7 +1,7 @@
 """Takes one notebook from a folder that somebody else may have filled with anything.
 
 Exactly one file is read: a regular file with one name, with no link in its path, of a sensible size.
-Only the cells' texts are taken from it.
+Only the cells' texts are taken from it; a cell that cannot be taken is left out, and a line says so.
 """
 
 import json
@@ -19,6 +19,7 @@ MAX_FILE = 20 * 2**20  # bytes of a notebook with its pictures
 MAX_CELLS = 1000
 MAX_CELL = 100_000  # characters of one cell
 MAX_TEXT = 1_000_000  # characters of all cells
+LEFT_OUT = "The grader left out this cell: {}."
 PASTED = re.compile(r"data:[\w/+.-]+;base64,[\w+/=]*")  # a picture in a text
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -88,6 +89,8 @@ def _looks_right(found: os.stat_result, last: bool, where: str) -> None:
 def notebook(data: bytes) -> NotebookNode:
     """The cells' types, texts and names of a submitted notebook, as a new notebook.
 
+    A line stands in the place of a cell that is damaged or too long.
+
     Raises:
         Refused: it is not a notebook of Jupyter's format 4, or it is too large.
     """
@@ -112,16 +115,21 @@ def notebook(data: bytes) -> NotebookNode:
     return new_notebook(cells=taken)
 
 
-def _cell(cell: dict[str, Any]) -> NotebookNode:
-    source = cell["source"]
-    source = "".join(source) if isinstance(source, list) else source
-    if cell["cell_type"] != "code":
-        source = PASTED.sub("(a picture)", source)
+def _cell(cell: Any) -> NotebookNode:
+    """What is taken of a cell, or a line that says why it is left out."""
+    try:
+        source = cell["source"]
+        source = "".join(source) if isinstance(source, list) else source
+        code = cell["cell_type"] == "code"
+        source = source if code else PASTED.sub("(a picture)", source)
+        source = source.encode("utf-8", "replace").decode()
+    except (KeyError, TypeError, AttributeError):
+        return new_markdown_cell(LEFT_OUT.format("it is damaged"))
     if len(source) > MAX_CELL:
-        raise Refused(f"a cell has more than {MAX_CELL:,} characters")
-    source = source.encode("utf-8", "replace").decode()
-    taken = new_code_cell(source) if cell["cell_type"] == "code" else new_markdown_cell(source)
-    mark = cell.get("metadata", {}).get("nbgrader", {})
+        return new_markdown_cell(LEFT_OUT.format(f"it has more than {MAX_CELL:,} characters"))
+    taken = new_code_cell(source) if code else new_markdown_cell(source)
+    metadata = cell.get("metadata")
+    mark = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     name = mark.get("grade_id") if isinstance(mark, dict) else None
     if isinstance(name, str) and name.isprintable() and len(name) < 200:
         taken.metadata["nbgrader"] = {"grade_id": name}

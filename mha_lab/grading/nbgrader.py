@@ -5,16 +5,16 @@ that kernel prints. Here, the submission runs inside a sandbox, and only the res
 out; whether they are right is decided outside.
 """
 
-import ast
+import base64
 import contextlib
 import hashlib
+import html
 import json
 import os
 import re
 import secrets
 import select
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from IPython.core.inputtransformer2 import TransformerManager
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat import NotebookNode, from_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
@@ -37,12 +36,19 @@ from mha_lab.check.runner import PATIENCE, SECONDS, read
 from mha_lab.exercises import Exercise, Rng, find, names
 from mha_lab.grading.needed import needed
 from mha_lab.grading.sandbox import IMAGE, KINDS, Worker, why_not
-from mha_lab.grading.worker import MAX_OUTPUTS, MAX_PICTURE, MAX_TEXT, MAX_TRIES, encode_problem
+from mha_lab.grading.source import defines, fenced, syntax_error
+from mha_lab.grading.worker import MAX_OUTPUTS, MAX_PICTURE, MAX_SHOWN, MAX_TEXT, MAX_TRIES, encode_problem
 
 MAX_RUNS = 6
-MAX_BYTES = 32 * 2**20  # that a submission may write
+MAX_BYTES = 32 * 2**20  # that a submission may write, in all its runs
+MAX_PIXELS = 2**24  # of one picture: a browser takes four bytes for each
+MAX_ALL_PIXELS = 2**27
+PNG = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR(....)(....)", re.S)
 MAX_LINE = 4 * 2**20  # bytes of one line: parsed as JSON, it may take a hundred times as much memory
+ANSI = 60  # characters of a page that an escape sequence may become
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
+TOO_MUCH = "Too much output; it was left out.\n"
+NO_PICTURE = "A picture was left out: it is too large, or not a PNG.\n"
 KEPT = "kernelspec", "language_info"  # of a notebook's metadata; some of the rest runs when it is opened
 OUTCOME = "mha_lab"  # of an output's metadata: the outcome of an exercise, and its points
 BECAUSE = "because of "  # begins an outcome: the mistake is in another exercise, which this one calls
@@ -118,11 +124,16 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
             name = mark.get("grade_id") if isinstance(mark, dict) else None
             name = name if isinstance(name, str) and name in types else None
             kind = cell.cell_type
-            if cell.source in code or _defines(cell.source):  # its type was changed, by a slip
+            blocks = []
+            if cell.source in code or defines(cell.source):  # its type was changed, by a slip
                 kind = "code"
+            elif kind != "code" and cell.source not in texts and (blocks := fenced(cell.source)):
+                kind = "code"
+                cells.append(_plain(cell, "markdown", texts))
             elif name not in answered:
                 kind = types.get(name, kind)
-            theirs = _plain(cell, kind, texts)
+            *before, theirs = map(new_code_cell, blocks) if blocks else [_plain(cell, kind, texts)]
+            cells += before
             if name is None:
                 cells.append(theirs)
             elif name not in answered:  # a check or a task: the text is ours; what they wrote over it is code
@@ -147,35 +158,6 @@ def _chapter(preprocessor: nbgrader.NbGraderPreprocessor, resources: ResourcesDi
     folders = preprocessor.parent.parent.coursedir  # of the exporter's converter
     folder = Path(folders.format_path(folders.source_directory, ".", about["assignment"]))
     return nbformat.read(folder / f"{about['notebook']}.ipynb", as_version=4)
-
-
-def syntax_error(source: str) -> str:
-    """Why Python cannot read a cell, with its line; empty if it can."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            ast.parse(TransformerManager().transform_cell(source))
-        except SyntaxError as error:
-            lines = source.splitlines()
-            number = min(error.lineno or 1, len(lines) or 1)
-            text = lines[number - 1].strip()[:200] if lines else ""
-            return f"Python cannot read this cell. Line {number}: {error.msg}\n    {text}"
-        except (ValueError, RecursionError, MemoryError) as error:
-            return f"Python cannot read this cell: {type(error).__name__}"
-    return ""
-
-
-def _defines(source: str) -> bool:
-    """Whether this is Python that binds the name of an exercise."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    bound = {getattr(node, "name", None) for node in tree.body}
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        bound |= {getattr(target, "id", None) for target in targets}
-    return not bound.isdisjoint(names())
 
 
 def _plain(cell: NotebookNode, kind: str, texts: set[str]) -> NotebookNode:
@@ -213,6 +195,33 @@ def _handed_out(cell: Any, points: dict[str, float], answered: set[str], tasks: 
 
 
 @dataclass
+class Room:
+    """What a submission may still write and show: one budget for all its runs and cells."""
+
+    bytes: int = MAX_BYTES
+    shown: int = MAX_SHOWN  # characters of a page
+    pixels: int = MAX_ALL_PIXELS
+
+    def shows(self, text: str) -> bool:
+        """Whether this still fits on the page; then it takes its room."""
+        taken = len(html.escape(text)) + ANSI * text.count("\x1b")
+        fits = taken <= self.shown
+        self.shown -= taken if fits else 0
+        return fits
+
+    def draws(self, picture: str) -> bool:
+        """Whether this is a PNG of a sensible size for which there is room, by its header."""
+        try:
+            header = PNG.match(base64.b64decode("".join(picture[:1000].split())[:64]))
+        except ValueError:
+            return False
+        size = int.from_bytes(header[1]) * int.from_bytes(header[2]) if header else 0
+        fits = 0 < size <= min(MAX_PIXELS, self.pixels)
+        self.pixels -= size if fits else 0
+        return fits
+
+
+@dataclass
 class Step:
     """A code cell to run, or the place of a check.
 
@@ -229,7 +238,8 @@ class Step:
         """The request to the worker; it does not try the functions in ``skip`` again."""
         if self.check:
             return {"check": self.check, "skip": skip}
-        return {"run": "" if self.left_out else self.source, "skip": skip}
+        source = "" if self.left_out else self.source
+        return {"run": source, "skip": skip, "shown": self.said is not None}
 
 
 @dataclass
@@ -358,11 +368,12 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
         for step, source in zip(runs, sources, strict=True):
             step.source = source
         end = time.monotonic() + self.seconds
+        room = Room()
         for _ in range(MAX_RUNS):
-            if self._run(steps, checks, end) or time.monotonic() >= end:
+            if self._run(steps, checks, end, room) or time.monotonic() >= end or room.bytes <= 0:
                 break
         for step in runs:
-            step.cell.outputs = _outputs(step)
+            step.cell.outputs = _outputs(step, room)
         for name, check in checks.items():
             check.unread = _unread(name, steps)
         for name, (report, earned, outcome, notes) in judged(checks).items():
@@ -375,12 +386,13 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
             return {}
         return {"seed": int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:6])}
 
-    def _run(self, steps: list[Step], checks: dict[str, Check], end: float) -> bool:
+    def _run(self, steps: list[Step], checks: dict[str, Check], end: float, room: Room) -> bool:
         """Run all steps; ``False`` if one ended the worker; it is left out the next time."""
         request = {
             "steps": [step.request(_tried_at(i, checks)) for i, step in enumerate(steps)],
             "exercises": {name: check.request() for name, check in checks.items()},
             "seconds": self.cell_seconds,
+            "room": MAX_SHOWN - len(json.dumps([step.said for step in steps if step.said])),
         }
         silence = PATIENCE * max(self.cell_seconds, SECONDS) + SLACK
         i, name = 0, None  # what the worker is doing
@@ -388,7 +400,7 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
             with contextlib.suppress(BrokenPipeError):
                 worker.process.stdin.write(json.dumps(request).encode())
                 worker.process.stdin.close()
-            for line in _lines(worker.process.stdout.fileno(), end, silence):
+            for line in _lines(worker.process.stdout.fileno(), end, silence, room):
                 if line.get("end"):
                     return True
                 step, trying, tried = line.get("step"), line.get("trying"), line.get("tried")
@@ -433,17 +445,17 @@ def _tried_at(i: int, checks: dict[str, Check]) -> list[str]:
     return [name for name, check in checks.items() if i in check.tried]
 
 
-def _lines(pipe: int, end: float, silence: float) -> Iterator[dict]:
-    """JSON objects from a pipe, until it closes, falls silent, writes too much, or the time is over."""
-    parts, read_in_all = [], 0
-    while read_in_all < MAX_BYTES:
+def _lines(pipe: int, end: float, silence: float, room: Room) -> Iterator[dict]:
+    """JSON objects from a pipe, until it closes, falls silent, has used up its room, or the time is over."""
+    parts = []
+    while room.bytes > 0:
         left = min(end - time.monotonic(), silence)
         if left <= 0 or not select.select([pipe], [], [], left)[0]:
             return
         chunk = os.read(pipe, 1 << 20)
         if not chunk:
             return
-        read_in_all += len(chunk)
+        room.bytes -= len(chunk)
         parts.append(chunk)
         if b"\n" not in chunk and sum(map(len, parts)) <= MAX_LINE:
             continue
@@ -488,23 +500,38 @@ def _shown(report: Report, earned: int | float, outcome: str, notes: list[str]) 
     return [*outputs, new_output("execute_result", data=number, execution_count=1)]
 
 
-def _outputs(step: Step) -> list[NotebookNode]:
-    """The outputs that a worker reports, if they are text or a picture of a sensible size."""
-    outputs = []
+def _outputs(step: Step, room: Room) -> list[NotebookNode]:
+    """The outputs that a worker reports, if they are text or a picture of a sensible size, and fit in."""
+    outputs, lost = [], {}
     for output in step.said[:MAX_OUTPUTS] if isinstance(step.said, list) else []:
         if not isinstance(output, dict):
             continue
         if isinstance(text := output.get("stream"), str):
-            outputs.append(new_output("stream", name="stdout", text=_clean(text[:MAX_TEXT])))
+            text = _clean(text[:MAX_TEXT])
+            if room.shows(text):
+                outputs.append(new_output("stream", name="stdout", text=text))
+            else:
+                lost[TOO_MUCH] = None
         shown = output.get("display")
         if isinstance(shown, dict):
             data = {}
             if isinstance(text := shown.get("text/plain"), str):
-                data["text/plain"] = _clean(text[:MAX_TEXT])
+                text = _clean(text[:MAX_TEXT])
+                if room.shows(text):
+                    data["text/plain"] = text
+                else:
+                    lost[TOO_MUCH] = None
             picture = shown.get("image/png")
             if isinstance(picture, str) and len(picture) <= MAX_PICTURE and BASE64.fullmatch(picture):
-                data["image/png"] = picture
-            outputs.append(new_output("display_data", data=data))
+                if not room.draws(picture):
+                    lost[NO_PICTURE] = None
+                elif room.shows(picture):
+                    data["image/png"] = picture
+                else:
+                    lost[TOO_MUCH] = None
+            if data:
+                outputs.append(new_output("display_data", data=data))
+    outputs += [new_output("stream", name="stdout", text=why) for why in lost]
     if step.left_out or step.said is None:
         text = "This cell ended or blocked Python, and was left out.\n"
         text = text if step.left_out else "The time was over before this cell.\n"

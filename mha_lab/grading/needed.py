@@ -11,7 +11,7 @@ import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from IPython.core.inputtransformer2 import TransformerManager
+from mha_lab.grading.source import UNREADABLE, plain
 
 # What these are given, they leave as it is, but for PyTorch's methods whose name ends with "_".
 READERS = {"check", "display", "explore", "math", "mha_lab", "plot", "plt", "quiz", "torch", "tqdm"}
@@ -68,9 +68,9 @@ def needed(cells: Sequence[str], own: Sequence[bool], names: Iterable[str]) -> l
 def _plain(cell: str) -> str | None:
     """A cell in plain Python, without magics; ``None`` if Python cannot read it."""
     try:
-        source = TransformerManager().transform_cell(cell)
+        source = plain(cell)
         compile(source, "cell", "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except UNREADABLE:
         return None
     return source
 

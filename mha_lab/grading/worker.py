@@ -1,12 +1,12 @@
 """Runs a submission's cells inside the sandbox, and tries its functions. Nothing it says is trusted.
 
 It reads one JSON object from standard input: ``{"steps": [...], "exercises": {name: {"seed": n, "sent":
-problems}}, "seconds": s}``, where a step is ``{"run": source, "skip": [names]}`` or
-``{"check": name, "skip": [names]}``. It writes JSON lines to standard output: ``{"step": i}`` when step ``i``
-begins, ``{"step": i, "outputs": [...]}``, and for each exercise that is tried ``{"step": i, "trying": name}``
-and ``{"step": i, "tried": name, "messages": [...], "calls": [names], "fixed": [...]}``; the last line is
-``{"end": fingerprint}``. ``fixed`` is what comes out when the exercises that the function ``calls`` are
-solved. The expected results are not in here.
+problems}}, "seconds": s, "room": characters}``, where a step is ``{"run": source, "skip": [names], "shown":
+bool}`` or ``{"check": name, "skip": [names]}``. It writes JSON lines to standard output: ``{"step": i}`` when
+step ``i`` begins, ``{"step": i, "outputs": [...]}`` if no earlier run has ``shown`` them, and for each
+exercise that is tried ``{"step": i, "trying": name}`` and ``{"step": i, "tried": name, "messages": [...],
+"calls": [names], "fixed": [...]}``; the last line is ``{"end": fingerprint}``. ``fixed`` is what comes out
+when the exercises that the function ``calls`` are solved. The expected results are not in here.
 """
 
 import contextlib
@@ -239,15 +239,16 @@ def main() -> None:
 
     shell = _shell()
     mha_lab.check.check = _elsewhere
-    tries, room = _Tries(shell, request["exercises"], say), MAX_SHOWN
+    tries, room = _Tries(shell, request["exercises"], say), request.get("room", MAX_SHOWN)
     for i, step in enumerate(request["steps"]):
         say(step=i)
         if "check" in step:
             tries.at_check(i, step["check"], step["skip"])
         else:
             outputs = _run(shell, step["run"], request["seconds"], room)
-            room -= len(json.dumps(outputs))
-            say(step=i, outputs=outputs)
+            if not step.get("shown"):  # by an earlier run
+                room -= len(json.dumps(outputs))
+                say(step=i, outputs=outputs)
             tries.after(i, step["skip"])
     tries.at_the_end(len(request["steps"]) - 1, request["steps"][-1]["skip"] if request["steps"] else [])
     say(end=fingerprint())

@@ -42,5 +42,26 @@ def test_a_picture_in_a_text_is_left_out_and_one_in_code_is_not():
     taken = intake.notebook(json.dumps({"nbformat": 4, "cells": cells}).encode())
     assert [cell.source for cell in taken.cells] == ["![]((a picture))", "x = 1"]
     cells[1]["source"] = picture
-    with pytest.raises(intake.Refused, match="100,000 characters"):
-        intake.notebook(json.dumps({"nbformat": 4, "cells": cells}).encode())
+    taken = intake.notebook(json.dumps({"nbformat": 4, "cells": cells}).encode())
+    assert taken.cells[1].source == "The grader left out this cell: it has more than 100,000 characters."
+
+
+CODE = {"cell_type": "code", "source": "x = 1", "metadata": {"nbgrader": {"grade_id": "split_heads"}}}
+CELLS = [
+    (CODE | {"source": "x" * 100_001}, "The grader left out this cell: it has more than 100,000 characters."),
+    (CODE | {"source": 5}, "The grader left out this cell: it is damaged."),
+    (CODE | {"source": [5]}, "The grader left out this cell: it is damaged."),
+    ({"source": "x = 1"}, "The grader left out this cell: it is damaged."),
+    (7, "The grader left out this cell: it is damaged."),
+    (CODE | {"metadata": None}, "x = 1"),
+    (CODE | {"metadata": [5]}, "x = 1"),
+    (CODE | {"metadata": {"nbgrader": None}}, "x = 1"),
+]
+
+
+@pytest.mark.parametrize(("cell", "left"), CELLS, ids=range(len(CELLS)))
+def test_an_odd_cell_costs_no_other(cell, left):
+    taken = intake.notebook(json.dumps({"nbformat": 4, "cells": [cell, CODE]}).encode()).cells
+    assert [one.source for one in taken] == [left, "x = 1"]
+    assert ["nbgrader" in one.metadata for one in taken] == [False, True]
+    assert (taken[0].cell_type == "code") == (left == "x = 1")

@@ -1,9 +1,12 @@
 """What earns points, for all exercises: graded without nbgrader around it."""
 
+import base64
 import contextlib
+import html
 import inspect
 import json
 import os
+import struct
 import threading
 import time
 
@@ -13,9 +16,9 @@ from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
 
 from mha_lab.exercises import find, names
-from mha_lab.grading.nbgrader import OUTCOME, Check, GradeApart, _lines
+from mha_lab.grading.nbgrader import OUTCOME, Check, GradeApart, Room, Step, _lines, _outputs
 from mha_lab.grading.sandbox import Worker
-from tests.notebooks.chapters import NAMES, code_cells, read
+from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 
 pytestmark = [pytest.mark.grading, pytest.mark.unchecked]  # wrong answers pass wrong arguments
 
@@ -65,6 +68,19 @@ BEST = [
     ),
     ([MAGICS + "1 / 0\n" + RIGHT], 0, "there is no function split_heads"),
 ]
+
+
+IMPORTED = {
+    "from mha_lab.exercises.split_heads import split_heads": 0,
+    "from mha_lab.exercises._parts import split as split_heads": 1,
+}
+
+
+@pytest.mark.parametrize(("line", "points"), IMPORTED.items())
+def test_what_an_imported_solution_earns_is_what_the_guide_says(line, points):
+    """If the second earns nothing one day, SECURITY.md and docs/grading.md can say so."""
+    assert graded([line])["split_heads"][0] == points
+    assert points == 0 or all(line in (ROOT / f).read_text() for f in ("SECURITY.md", "docs/grading.md"))
 
 
 @pytest.mark.parametrize(("cells", "points", "words"), BEST, ids=range(len(BEST)))
@@ -243,7 +259,7 @@ def test_a_line_that_would_swell_is_not_read():
     with os.fdopen(writing, "wb") as pipe, contextlib.suppress(BrokenPipeError):
         thread = threading.Thread(target=pour)
         thread.start()
-        assert list(_lines(reading, time.monotonic() + 60, 60)) == [{"step": 0}]
+        assert list(_lines(reading, time.monotonic() + 60, 60, Room())) == [{"step": 0}]
         os.close(reading)
         thread.join()
 
@@ -253,6 +269,62 @@ def test_much_output_takes_no_room_from_results():
     loud = f"from IPython.display import display\nfor _ in range(20):\n    {show}"
     earned = graded([RIGHT, loud, solved("merge_heads")])
     assert (earned["split_heads"][0], earned["merge_heads"][0]) == (1, find("merge_heads").points)
+
+
+def png(width, height):
+    """The beginning of a picture: its size is in its header."""
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + bytes(20)
+
+
+def test_what_one_run_has_shown_is_not_read_again_in_the_next():
+    """Else a loud submission would use up what it may write before its answer is tried."""
+    show = "from IPython.display import display\ndisplay({'image/png': 'A' * 1_900_000}, raw=True)"
+    ends = [f"import os\nos._exit({i})" for i in range(3)]
+    assert graded([show] * 8 + ends + [RIGHT])["split_heads"][0] == 1
+
+
+PICTURES_READ = {
+    "a plot": (png(640, 480), True),
+    "a large one": (png(4096, 4096), True),
+    "one that swells": (png(32_000, 16_000), False),
+    "one line": (png(2**31 - 1, 1), False),
+    "a JPEG under another name": (b"\xff\xd8\xff\xc0" + bytes(40), False),
+    "no header": (b"\x89PNG\r\n\x1a\n" + bytes(40), False),
+    "cut off": (png(640, 480)[:20], False),
+    "a byte": (b"x", False),
+}
+
+
+@pytest.mark.parametrize(("data", "shown"), PICTURES_READ.values(), ids=PICTURES_READ)
+def test_a_picture_that_would_swell_is_left_out(data, shown):
+    text = base64.encodebytes(data).decode()  # with line breaks, as some libraries write it
+    outputs = _outputs(Step(new_code_cell(), said=[{"display": {"image/png": text}}]), Room())
+    for odd in ("A", "=AAA", "AAAAA"):
+        assert not Room().draws(odd)
+    assert [output.get("data", {}).get("image/png") for output in outputs] == [text if shown else None]
+    assert shown or outputs[0].text == "A picture was left out: it is too large, or not a PNG.\n"
+
+
+def test_all_outputs_of_a_submission_share_one_budget():
+    room, text = Room(), "<" * 20_000
+    picture = base64.b64encode(png(4096, 4096)).decode()
+    loud = Step(new_code_cell(), said=[{"stream": text}] * 20)
+    shown = [_outputs(loud, room) for _ in range(60)]
+    assert 12 * 2**20 < sum(len(html.escape(o.text)) for some in shown for o in some) < 17 * 2**20
+    assert [o.text for o in shown[-1]] == ["Too much output; it was left out.\n"]
+    many = Step(new_code_cell(), said=[{"display": {"image/png": picture}}] * 20)
+    kept = [o for o in _outputs(many, Room()) if "data" in o]
+    assert len(kept) == 8  # of 16 million pixels
+
+
+def test_all_runs_of_a_submission_share_what_may_be_read():
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(b'{"step": 0}\n' * 100)
+    room = Room(bytes=2000)
+    assert len(list(_lines(reading, time.monotonic() + 60, 60, room))) == 100
+    os.close(reading)
+    assert room.bytes == 800
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,76 @@
+"""The Python in a cell of a submission: it is read here, and never runs."""
+
+import ast
+import platform
+import re
+import textwrap
+import warnings
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+from mha_lab.exercises import names
+
+UNREADABLE = SyntaxError, ValueError, RecursionError, MemoryError
+MAX_MAGICS = 200  # of one cell: IPython reads the whole cell again for each of them
+MAGIC = re.compile(r"^\s*[%!?,;/]|=\s*[%!]|\?\s*$", re.M)
+# Blank lines, and a first line after which the rest runs as Python.
+HEAD = re.compile(r"\s*%%(?:time|capture|prun)\b.*\n|(?:[ \t]*\n)*")
+FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^`\n]*\n(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.M | re.S)
+
+
+def plain(source: str) -> str:
+    """A cell in plain Python: magics become calls, and a text that is indented as a whole is moved back.
+
+    Raises:
+        SyntaxError, ValueError: there is none, or it has more than ``MAX_MAGICS`` magics.
+    """
+    if len(MAGIC.findall(source)) > MAX_MAGICS:
+        raise ValueError(f"more than {MAX_MAGICS} magics")
+    return TransformerManager().transform_cell(source)
+
+
+def parse(source: str) -> ast.Module:
+    """The statements of a cell, also below ``%%time``; each line keeps its number.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: Python cannot read it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        head = HEAD.match(source)[0]
+        return ast.parse("#\n" * head.count("\n") + plain(source[len(head) :]))
+
+
+def syntax_error(source: str) -> str:
+    """Why the grader's Python cannot read a cell, with its version and the line; empty if it can."""
+    version = ".".join(platform.python_version_tuple()[:2])
+    try:
+        parse(source)
+    except SyntaxError as error:
+        lines = source.splitlines()
+        number = min(error.lineno or 1, len(lines) or 1)
+        text = lines[number - 1].strip()[:200] if lines else ""
+        return f"Python {version} cannot read this cell. Line {number}: {error.msg}\n    {text}"
+    except UNREADABLE as error:
+        return f"Python {version} cannot read this cell: {type(error).__name__}"
+    return ""
+
+
+def defines(source: str) -> bool:
+    """Whether this is Python that binds the name of an exercise."""
+    try:
+        tree = parse(source)
+    except UNREADABLE:
+        return False
+    bound = {getattr(node, "name", None) for node in tree.body}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        bound |= {getattr(target, "id", None) for target in targets}
+    return not bound.isdisjoint(names())
+
+
+def fenced(text: str) -> list[str]:
+    """The blocks of Python in a Markdown text, if one of them binds the name of an exercise."""
+    blocks = [textwrap.dedent(found[2]) for found in FENCED.finditer(text)]
+    blocks = [block for block in blocks if not syntax_error(block)]
+    return blocks if any(map(defines, blocks)) else []
