@@ -13,12 +13,13 @@ choice is made where its word stands, so the probability of every next word is k
 import math
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -229,18 +230,34 @@ def probe(model: Decoder, task: str, count: int = 400, seed: int = 1) -> dict[st
     >>> probe(load(), "sense", 20)["coin"]
     0.5
     """
-    tokens = sample(1000)[0]
-    after_one, after_two = _follows(tokens, 1), _follows(tokens, 2)
     asked = questions(task, count, seed)
     texts = [encode(text) for text, _, _ in asked]
-    logits, _ = model(pad_sequence(texts, batch_first=True))  # causal: what fills the end changes nothing
-    right_in = {"model": 0.0, "bigram": 0.0, "trigram": 0.0}
-    for tokens, row, (_, right, other) in zip(texts, logits, asked, strict=True):
-        said = row[len(tokens) - 1], after_one[tokens[-1]], after_two[tokens[-2], tokens[-1]]
-        for name, scores in zip(right_in, said, strict=True):
-            a, b = (scores[[NUMBER[word] for word in words]].logsumexp(0) for words in (right, other))
-            right_in[name] += 0.5 * ((a > b).item() + (a >= b).item())
-    return {name: n / count for name, n in right_in.items()} | {"coin": 0.5, "grammar": 1.0}
+    rows, last = torch.arange(count), torch.tensor([len(text) - 1 for text in texts])
+    tokens = pad_sequence(texts, batch_first=True)  # causal: what fills the end changes nothing
+    one, two = tokens[rows, last], tokens[rows, last - 1]
+    after_one, after_two = _tables()
+    said = {"model": model(tokens)[0][rows, last], "bigram": after_one[one], "trigram": after_two[two, one]}
+    right, other = (_one_of([question[answer] for question in asked]) for answer in (1, 2))
+    share = {"coin": 0.5, "grammar": 1.0}
+    for name, scores in said.items():
+        a, b = (scores.masked_fill(~words, -torch.inf).logsumexp(dim=-1) for words in (right, other))
+        share[name] = 0.5 * ((a > b).double() + (a >= b).double()).mean().item()
+    return share
+
+
+def _one_of(answers: Sequence[Iterable[str]]) -> Bool[Tensor, "texts vocab"]:
+    """Which words each answer holds."""
+    held = torch.zeros(len(answers), len(WORDS), dtype=torch.bool)
+    for row, words in zip(held, answers, strict=True):
+        row[[NUMBER[word] for word in words]] = True
+    return held
+
+
+@cache
+def _tables() -> tuple[Tensor, Tensor]:
+    """Which word follows one word, and which follows two, in 1000 stories."""
+    tokens = sample(1000)[0]
+    return _follows(tokens, 1), _follows(tokens, 2)
 
 
 def _follows(tokens: Tensor, read: int) -> Tensor:

@@ -42,7 +42,7 @@ from mha_lab.exercises._results import MAX_RESULTS, Plain, fits, plain
 SECONDS = (
     10.0  # of the processor: the first `jacrev` or `FlopCounterMode` of a process alone takes up to four
 )
-PATIENCE = 3  # times as long by the clock, for an answer that waits, or on a machine with much else to do
+PATIENCE = 4  # times as long by the clock, for an answer that waits, or on a machine with much else to do
 MEMORY = 2 * 2**30  # bytes that an answer may ask for on top of what the kernel has
 MAX_WORDS = 2000
 
