@@ -29,6 +29,8 @@ def _problems(rng):
     yield heads, torch.tensor([[1.0, 2.0], [3.0, -1.0], [-2.0, 4.0]]), torch.tensor([30.0, 50.0])
     for num_heads in (1, 2, *rng.primes(2, at_least=3)):
         batch, n, d_v, d_model = (size + 1 for size in rng.primes(4))
+        if num_heads == 1:  # the output is wider than the heads together
+            d_v, d_model = sorted((d_v, d_model))
         yield (
             rng.normal(batch, num_heads, n, d_v),
             rng.normal(num_heads * d_v, d_model),
@@ -77,6 +79,12 @@ ADDED = {
         "Your function adds the bias divided by the number of heads, and only once.",
         BIAS,
         (lambda y, b, x, w: y + b / x.shape[1],),
+    ),
+    "heads-own-share-of-the-bias": (
+        "Your function adds as many numbers of the bias as the heads have together, and leaves out the others. "
+        "The bias has a number for each of the d_model columns.",
+        BIAS,
+        (lambda y, b, x, w: y + b * (torch.arange(len(b)) < len(w)),),
     ),
     "bias-subtracted": (
         "Your function subtracts the bias; it should add it.",

@@ -17,7 +17,7 @@ def most_attended_keys(weights):
 
 
 def _layer(rng, num_heads, n_q, n_k):
-    """Weights as of a trained layer: in each head, all queries give something to one key.
+    """Weights as of a trained layer: in each head, all queries but the last give something to one key.
 
     In half of the heads this key is never first: a quarter of the queries prefer another one, and each of the
     others a key of its own.
@@ -32,6 +32,8 @@ def _layer(rng, num_heads, n_q, n_k):
             counts[query, first] += ALL * (0.65 if query == 2 else 0.45 + 0.01 * (query % 5))
         counts = counts.floor()
         counts[:, most] += ALL - counts.sum(dim=-1)
+        counts[-1, others[0]] += counts[-1, most]
+        counts[-1, most] = 0
         heads.append(counts / ALL)
     return torch.stack(heads).float()
 
@@ -74,6 +76,11 @@ EXERCISE = Exercise(
                 lambda w: w.amax(-2).argmax(-1),
                 lambda w: w.flatten(1).argmax(-1) % w.shape[-1],
             ),
+        ),
+        "smallest-single-weight": Mistake(
+            "Your function compares the smallest weight of each key. Add up all weights of each key first.",
+            WEIGHTS,
+            (lambda w: w.amin(-2).argmax(-1),),
         ),
         "counted-firsts": Mistake(
             "Your function counts for how many queries a key is first. Add up the weights themselves: small "

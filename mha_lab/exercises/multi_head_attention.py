@@ -421,6 +421,11 @@ ALONE = {
             for mask_of in (lambda m, h: m, lambda m, h: m[:, h], lambda m, h: m[:, 0])
         ),
     ),
+    "nan-replaced-in-what-is-fetched": (
+        "Your function replaces NaN in what the heads fetch, but leaves it in the weights. A query that may "
+        "attend to nothing should have weights of 0: replace NaN before you multiply by the values.",
+        _build(weigh=parts.nan_rows, fetch=lambda weights, v: (weights @ v).nan_to_num()),
+    ),
     "zeros-in-one-result": (
         "If a query may attend to nothing, both results should have zeros for it; only one of yours has "
         "them (chapter 04, step 5).",

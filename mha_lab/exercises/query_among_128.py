@@ -16,22 +16,23 @@ def query_among_128(keys, index):
     return 10 * own
 
 
-def _keys(rng, n_k, d_k, *, lowest):
+def _keys(rng, n_k, d_k, index=None):
     """A common part that is about three times as long as the own parts; the index of a key.
 
-    The lowest key has the smallest dot product with the common part: a query along it chooses another key.
+    Without an ``index``, that of the key with the smallest dot product with the common part: a query along it
+    chooses another key.
     """
     common = 3 * rng.normal(d_k)
     keys = common + rng.normal(n_k, d_k)
-    return keys, int((keys @ common).argmin()) if lowest else rng.below(n_k)
+    return keys, int((keys @ common).argmin()) if index is None else index
 
 
 def _problems(rng):
     yield torch.tensor([[12.0, 1.0], [10.0, -1.0], [11.0, 3.0]]), 1
-    yield _keys(rng, 128, 64, lowest=True)
-    yield _keys(rng, 128, 64, lowest=False)
-    yield _keys(rng, 128, 64, lowest=False)
-    yield _keys(rng, 256, 128, lowest=True)
+    yield _keys(rng, 128, 64)
+    yield _keys(rng, 128, 64, rng.below(128))
+    yield _keys(rng, 128, 64, 0)
+    yield _keys(rng, 256, 128)
 
 
 def _weights(query, keys):

@@ -340,6 +340,7 @@ MOST = {
     "key-0-everywhere": lambda w: [np.zeros(len(w))],
     "one-query-only": lambda w: [first_of(w)[:, i] for i in range(w.shape[1])],
     "largest-single-weight": largest_single,
+    "smallest-single-weight": lambda w: [w.min(1).argmax(1)],
     "counted-firsts": voted,
     "heads-together": together,
     "heads-compared": lambda w: [received(w).argmax(0), np.array(received(w).argmax()), w.argmax(0)],

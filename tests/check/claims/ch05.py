@@ -256,6 +256,7 @@ BIAS = {
     "one-bias-taken-off": lambda x, w, b, h: [(h - 1) * b],
     "bias-halved": lambda x, w, b, h: [h * b / 2],
     "one-share-only": lambda x, w, b, h: [b / h],
+    "heads-own-share-of-the-bias": lambda x, w, b, h: [np.where(np.arange(len(b)) < len(w), b, 0)],
     "bias-subtracted": lambda x, w, b, h: [-b, -h * b],
     "divided-by-another-size": another_size,
     "bias-for-one-head-only": lambda x, w, b, h: [b * (h == 1)],
@@ -494,6 +495,13 @@ def nan_in_weights_only(p, e, got):
     return bool(np.isnan(weights[empty]).all() and (output[empty.any(1)] == 0).all())
 
 
+def nan_in_weights_and_output_right(p, e, got):
+    got, empty = pair(got), empty_rows(p)
+    if not got or not empty.any():
+        return False
+    return bool(np.isnan(num(got[1])[empty]).all() and np.allclose(num(got[0]), num(e[0]), 1e-4, 1e-5))
+
+
 def tokens_among_heads(p, e, got):
     x, wq, wk, wv, wo = map(num, p[:5])
     h, (b, n, d) = int(p[5]), p[0].shape
@@ -674,6 +682,7 @@ MHA = {
     "mask-in-a-loop": lambda p, e, got: len(p) > 6 and p[6] is not None and np.ndim(p[6]) > 2,
     "zeros-in-one-result": one_zero,
     "nan-replaced-in-the-output": nan_in_weights_only,
+    "nan-replaced-in-what-is-fetched": nan_in_weights_and_output_right,
     "no-transpose": attend({"cut": cut_bare, "merge": merge_bare}),
     "heads-take-turns-throughout": attend(IN_TURN | {"merge": merge_in_turn}),
     "all-matrices-transposed": attend({"w": lambda x, *m: [a.T for a in m]}),
