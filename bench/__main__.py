@@ -7,11 +7,12 @@ no limit, and runs only if it is named.
 
 import argparse
 
-from bench import memory, repaint, rope, speed, startup, variants
+from bench import memory, paths, repaint, rope, speed, startup, variants
 
 PARTS = {
     "speed": speed.report,
     "memory": memory.report,
+    "paths": paths.report,
     "import": startup.report_import,
     "chapters": startup.report_chapters,
     "repaint": repaint.report,

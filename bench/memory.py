@@ -44,9 +44,9 @@ def measure(n: int, need_weights: bool, masked: bool, backward: bool) -> int:
     return peak_bytes() - before
 
 
-def in_a_fresh_process(**asked: object) -> int:
-    """``measure`` in a process without memory of earlier passes."""
-    command = [sys.executable, "-m", "bench.memory", json.dumps(asked)]
+def in_a_fresh_process(module: str = "bench.memory", **asked: object) -> int:
+    """``measure`` of the module in a process without memory of earlier passes."""
+    command = [sys.executable, "-m", module, json.dumps(asked)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 

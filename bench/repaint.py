@@ -10,7 +10,7 @@ from bench.firefox import FIREFOX, Firefox
 from mha_lab import explore
 from mha_lab.chapters import recall, story_model
 from mha_lab.chapters.language_model import Decoder
-from mha_lab.explore._model import MOST
+from mha_lab.explore._model import MAX_SIZES
 
 MOVES = 300
 MEDIAN, LATE = 16, 33  # ms: a frame, and two
@@ -117,10 +117,10 @@ def _longest():
     attention = shipped.blocks[0].attention
     long = Decoder(
         shipped.vocab_size, d_model=attention.d_model, num_heads=attention.num_heads,
-        num_layers=len(shipped.blocks), max_length=MOST["tokens"],
+        num_layers=len(shipped.blocks), max_length=MAX_SIZES["tokens"],
     )  # fmt: skip
     picture = explore.model(long, story_model)
-    picture._tokens = [0, *(1 + torch.randint(shipped.vocab_size - 1, (MOST["tokens"] - 1,))).tolist()]
+    picture._tokens = [0, *(1 + torch.randint(shipped.vocab_size - 1, (MAX_SIZES["tokens"] - 1,))).tolist()]
     return picture
 
 

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from bench.side_by_side import ratio
 from mha_lab import MultiHeadAttention, causal_mask
-from mha_lab.chapters.language_model import attend_with_cache
 from mha_lab.chapters.latent import LatentAttention, attend_with_latent_cache
 from mha_lab.heads import merge_heads
 from mha_lab.scores import QueryKeyNorm, SoftcappedScore
@@ -49,7 +48,7 @@ def report() -> None:
         qkv = layer.project(x, x, x)
         _line(
             name,
-            lambda layer=layer, qkv=qkv: layer.mix(layer.attend(*qkv, mask, False)[0], x),
+            lambda layer=layer, qkv=qkv: layer._output(layer.attend(*qkv, mask, False)[0], x),
             lambda layer=layer, qkv=qkv: layer.out_proj(merge_heads(sdpa(*qkv, mask))),
         )
     latent = LatentAttention(D_MODEL, HEADS, **LATENT)
@@ -70,16 +69,16 @@ def _one_new_token(latent: LatentAttention) -> None:
     steps = {}
     for kv_heads in (8, 2, 1):
         layer = MultiHeadAttention(D_MODEL, HEADS, num_kv_heads=kv_heads)
-        _, cache = attend_with_cache(layer, past)
+        _, cache = layer.extend(past)
         query, key, value = layer.project(x, x, x)
         qkv = (query, torch.cat([cache.key, key], dim=-2), torch.cat([cache.value, value], dim=-2))
-        steps[kv_heads] = lambda layer=layer, cache=cache: attend_with_cache(layer, x, cache)
+        steps[kv_heads] = lambda layer=layer, cache=cache: layer.extend(x, cache)
         _line(
             f"num_kv_heads={kv_heads}, attention alone",
             lambda layer=layer, qkv=qkv: layer.attend(*qkv, None, False),
             lambda qkv=qkv: sdpa(*qkv),
         )
-        _line(f"num_kv_heads={kv_heads}, attend_with_cache", steps[kv_heads], lambda qkv=qkv: sdpa(*qkv))
+        _line(f"num_kv_heads={kv_heads}, extend", steps[kv_heads], lambda qkv=qkv: sdpa(*qkv))
     latent_cache = latent.compress(past)
     query, all_kept = latent.queries(x, N_CACHED), attend_with_latent_cache(latent, x, latent_cache)[1]
     qkv = (torch.cat(query, dim=-1), *latent.keys_and_values(all_kept))

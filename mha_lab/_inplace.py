@@ -15,15 +15,18 @@ from mha_lab.masks import _hidden_score
 BLOCK = 2**20  # scores that are computed together: 4 MB in float32, about the size of a core's caches
 
 
-def applies(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether no gradient, function transform, exporter or autocast needs the steps in between."""
+def applies(query: Tensor, key: Tensor, value: Tensor, repeats: int = 1) -> bool:
+    """Whether no gradient, function transform, exporter or autocast needs the steps in between.
+
+    With ``repeats`` above 1, each key and value head will be repeated, and all have the same leading axes.
+    """
     in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
     return not (
         (torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)))
         or torch.compiler.is_compiling()
         or in_transform()
         or torch.is_autocast_enabled(query.device.type)
-        or not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+        or (repeats == 1 and not query.shape[:-2] == key.shape[:-2] == value.shape[:-2])
     )
 
 

@@ -87,7 +87,7 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None, sinks: Tensor | None = 
     """No checks. A sink is the score, one for each head, of one more key, which every query may see."""
     if sinks is not None:
         column = sinks[:, None, None].to(scores.dtype).expand(*scores.shape[:-1], 1)
-        mask = None if mask is None else _see_sink(mask)
+        mask = None if mask is None else _see_sink(mask, scores.shape[-1])
         return _masked_softmax(torch.cat([scores, column], dim=-1), mask)[..., :-1]
     if mask is None:
         return torch.softmax(scores, dim=-1)
@@ -141,29 +141,38 @@ def _path(
     score: Callable[..., Tensor] | None,
     sinks: Tensor | None,
     need_weights: bool,
+    repeats: int = 1,
 ) -> Literal["score", "fused", "in place", "weights"]:
     """How the output is computed: the first row that applies. Nothing else decides it.
 
-    ======== ====================================== =======================================================
-    path     options                                cost, for ``n_q`` queries and ``n_k`` keys
-    ======== ====================================== =======================================================
-    score    a ``score`` (a soft cap is one)        its own; and ``n_q * n_k`` scores and weights
-    fused    ``need_weights=False``                 no ``n_q * n_k`` numbers where PyTorch has a kernel for
-                                                    it; sinks copy keys and values
-    in place no dropout, no sinks, and no gradient  ``n_q * n_k`` numbers once: weights overwrite scores
-             (see ``_inplace.applies``)
-    weights  all others                             ``n_q * n_k`` scores, and weights; with dropout, more
-    ======== ====================================== =======================================================
+    The costs are those of PyTorch 2.13 on a CPU, as ``python -m bench paths`` measures them: how many numbers
+    are stored for each head, query and key, and the time divided by that of the fused path. In a range, the
+    larger number is with a mask.
 
-    A mask and a window (it is a mask) go with every path. Shared keys and values (``num_kv_heads``) are
-    repeated for all but the fused path. A cache asks with ``need_weights=False`` for the new queries only, so
-    ``n_q`` is 1 for one more token.
+    ======== ======================================= ======================= =======================
+    path     options                                 without a gradient      forward and backward
+    ======== ======================================= ======================= =======================
+    score    a ``score`` (a soft cap is one)         2 to 3, time 2.3 to 3.3 3 to 4, time 1.7 to 2.4
+    fused    ``need_weights=False``                  0, time 1               0, time 1
+             the same with sinks                     0, time 1.1 to 1.2      0, time 1.2
+             the same with dropout                   3, time 5 to 6          4, time 3
+    in place no dropout, no sinks, and no gradient   1, time 1.7 to 1.8
+             (see ``_inplace.applies``)
+    weights  all others                                                      3 to 4, time 1.7 to 2.4
+             the same with sinks                     3 to 4, time 3 to 4.3   3 to 4, time 2.2 to 2.7
+             the same with dropout                   4, time 5.4 to 6.2      5, time 3 to 3.3
+    ======== ======================================= ======================= =======================
+
+    In the first row, the score is the plain dot product. A mask and a window (a mask) go with every path; for
+    the fused path, it becomes numbers, once for all heads. Shared keys and values (``repeats``) are
+    repeated for all but the fused path, which changes neither column. A cache asks with
+    ``need_weights=False`` for the new queries only, so ``n_q`` is 1 for one more token.
     """
     if score is not None:
         return "score"
     if not need_weights:
         return "fused"
-    in_place = dropout_p == 0.0 and sinks is None and _inplace.applies(query, key, value)
+    in_place = dropout_p == 0.0 and sinks is None and _inplace.applies(query, key, value, repeats)
     return "in place" if in_place else "weights"
 
 
@@ -182,7 +191,8 @@ def _attend(
 ) -> tuple[Tensor, Tensor | None]:
     """No checks, but for what a ``score`` returns. ``repeats`` query heads share a key and value head."""
     options = {"dropout_p": dropout_p, "sinks": sinks}
-    path = _path(query, key, value, score=score, need_weights=need_weights, **options)
+    asked = {"score": score, "need_weights": need_weights, "repeats": repeats}
+    path = _path(query, key, value, **options, **asked)
     if path == "fused":
         return _fused(query, key, value, mask, scale, **options), None
     key, value = _repeat_kv(key, repeats), _repeat_kv(value, repeats)
@@ -205,9 +215,9 @@ def _weighted_sum(
     return weights @ value, weights
 
 
-def _see_sink(mask: Tensor) -> Tensor:
-    """One more column, ``True``."""
-    return F.pad(mask.reshape((1,) * (2 - mask.ndim) + mask.shape), (0, 1), value=True)
+def _see_sink(mask: Tensor, n_k: int) -> Tensor:
+    """One more column than keys, ``True``."""
+    return F.pad(torch.atleast_1d(mask).expand(*mask.shape[:-1], n_k), (0, 1), value=True)
 
 
 def _fused(
@@ -224,12 +234,17 @@ def _fused(
 
     If a query may attend to nothing, the kernel gets a row of ``True`` instead, and the output is set to 0
     afterwards: it and its gradients do not depend on how a kernel treats such a row. The kernels need
-    four axes; the second is that of the heads, of which keys and values may have fewer.
+    four axes, of which the second is that of the heads (keys and values may have fewer), and one width: zeros
+    are added to what is narrower.
     """
     lead, width = (1,) * (4 - query.ndim), value.shape[-1]
     query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))
     if sinks is not None:
         query, key, value, mask = _with_sink(query, key, value, mask, sinks / scale)
+    widest = max(key.shape[-1], width)
+    query, key, value = (
+        x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1])) for x in (query, key, value)
+    )
     empty = None
     if mask is not None:
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
@@ -249,11 +264,10 @@ def _with_sink(
     """One more key, with a value of zeros, whose dot product with every query of a head is its sink.
 
     ``query`` gets one more number, 1; keys get a 0 there, and the new key has the sink there and zeros
-    elsewhere. The kernels want values as wide as keys.
+    elsewhere.
     """
-    repeats = query.shape[1] // key.shape[1]
-    key, value = (x.repeat_interleave(repeats, dim=1) for x in (key, value))
+    key, value = (_repeat_kv(x, query.shape[1] // key.shape[1]) for x in (key, value))
     sink = F.pad(sinks.to(key.dtype)[:, None, None], (key.shape[-1], 0)).expand(len(key), -1, -1, -1)
+    mask = None if mask is None else _see_sink(mask, key.shape[-2])
     key = torch.cat([F.pad(key, (0, 1)), sink], dim=-2)
-    value = F.pad(value, (0, max(0, key.shape[-1] - value.shape[-1]), 0, 1))
-    return F.pad(query, (0, 1), value=1.0), key, value, None if mask is None else _see_sink(mask)
+    return F.pad(query, (0, 1), value=1.0), key, F.pad(value, (0, 0, 0, 1)), mask

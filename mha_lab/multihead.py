@@ -4,7 +4,9 @@ Source: Vaswani et al. 2017, section 3.2.2.
 """
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from mha_lab import _expect as expect
 from mha_lab.attention import _attend
 from mha_lab.heads import _merge_heads, _split_heads
-from mha_lab.masks import sliding_window_mask
+from mha_lab.masks import causal_mask, sliding_window_mask
 
 ScoreFunction = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
@@ -88,6 +90,24 @@ class SingleHeadAttention(nn.Module):
         return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k))
 
 
+class Cache(NamedTuple):
+    """What one layer keeps of a text: keys before any ``transform``, values, and how many tokens it has read.
+
+    ``key`` is ``(batch, num_kv_heads, n, d_k)`` and ``value`` ``(batch, num_kv_heads, n, d_v)``. ``n`` is
+    ``length``, or ``min(length, window)`` in a layer with a window: there the oldest token leaves when a new
+    one comes ("rolling").
+
+    ``layer()`` is the layer that made it, and ``window`` is the window that this layer had. The reference is
+    weak: a cache does not keep its layer alive, and a copy of the cache belongs to the same layer.
+    """
+
+    key: Tensor
+    value: Tensor
+    length: int
+    layer: weakref.ref[nn.Module]
+    window: int | None
+
+
 class MultiHeadAttention(nn.Module):
     """Several heads side by side, each with its own projections, mixed by one output projection.
 
@@ -140,6 +160,8 @@ class MultiHeadAttention(nn.Module):
     >>> output.shape, weights.shape
     (torch.Size([7, 5, 6]), torch.Size([7, 3, 5, 5]))
     """
+
+    _projections = ("q_proj", "k_proj", "v_proj", "out_proj")
 
     def __init__(
         self,
@@ -223,7 +245,62 @@ class MultiHeadAttention(nn.Module):
         """
         query, key, value = self._inputs(query, key, value, mask)
         heads, weights = self.attend(*self.project(query, key, value), mask, need_weights)
-        return self._order(self.mix(heads, query)), weights
+        return self._output(heads, query), weights
+
+    def extend(
+        self, x: Float[Tensor, "*axes qdim"], cache: Cache | None = None
+    ) -> tuple[Float[Tensor, "*axes d_model"], Cache]:
+        """Causal self-attention of new tokens to all tokens so far, whose keys and values are kept.
+
+        ``K = [K_cache; split(x W_k)]`` and ``V = [V_cache; split(x W_v)]``; only the new tokens have queries.
+        A token's key and value depend on that token alone, and under the causal mask no later token changes
+        an earlier output, so the result equals the last ``n_new`` rows of ``forward`` for the whole text with
+        a causal mask. The weights are not computed, as with ``need_weights=False``.
+
+        Args:
+            x: ``(batch, n_new, qdim)``, the new tokens, or in another form that ``forward`` takes.
+            cache: the cache that an earlier call of this layer returned; ``None`` means that there are no
+                earlier tokens.
+
+        Returns:
+            ``(output, cache)``: ``output`` has the axes of ``x`` and is ``d_model`` wide; the cache has keys
+            and values of all tokens so far, or of the last ``window``. The one passed in does not change.
+
+        Raises:
+            TypeError: ``x`` or ``cache`` has a wrong type, or not all have one dtype.
+            ValueError: ``x`` has a wrong rank or width, or the cache is of another batch, layer or window; or
+                the layer has keys or values of another width than queries.
+
+        Source: Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4
+        (attention one token at a time, with keys and values kept); Jiang et al. 2023, "Mistral 7B", section 2
+        (the rolling cache).
+
+        >>> layer = MultiHeadAttention(d_model=6, num_heads=3)
+        >>> output, cache = layer.extend(torch.ones(2, 5, 6))
+        >>> output, cache = layer.extend(torch.ones(2, 1, 6), cache)
+        >>> output.shape, cache.key.shape
+        (torch.Size([2, 1, 6]), torch.Size([2, 3, 6, 2]))
+        """
+        x, _, _ = self._inputs(x, name="x")
+        kept, length = (), x.shape[-2]
+        if cache is not None:
+            _expect_made_by(self, "cache", cache)
+            n = cache.length if self.window is None else min(cache.length, self.window)
+            _expect_kept(self, x, *cache[:2], n)
+            kept, length = cache[:2], length + cache.length
+        output, *kept = self._extend(x, *kept)
+        if self.window is not None:
+            kept = [part[..., -self.window :, :] for part in kept]
+        return output, Cache(*kept, length, weakref.ref(self), self.window)
+
+    def _extend(self, x: Tensor, *kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The output for new tokens, and keys and values: those kept before, if any, and the new ones."""
+        query, *new = self.project(x, x, x)
+        key, value = (torch.cat(both, dim=-2) for both in zip(kept, new, strict=True)) if kept else new
+        n_new, n = query.shape[-2], key.shape[-2]
+        mask = causal_mask(n_new, n, device=x.device) if n_new > 1 else None  # one token may see everything
+        heads, _ = self.attend(query, key, value, mask, need_weights=False)
+        return self._output(heads, x), key, value
 
     def project(
         self,
@@ -272,43 +349,54 @@ class MultiHeadAttention(nn.Module):
             repeats=self.num_heads // self.num_kv_heads,
         )
 
-    def mix(
-        self, heads: Float[Tensor, "*batch heads n_q d_v"], query: Float[Tensor, "*batch n_q qdim"]
-    ) -> Float[Tensor, "*batch n_q d_model"]:
-        """``Concat(heads) W_o``, gated if the layer has a gate; the inputs are not checked."""
+    def _output(self, heads: Tensor, query: Tensor) -> Tensor:
+        """``Concat(heads) W_o``, gated if the layer has a gate, in the caller's order of axes."""
         concat = _merge_heads(heads)
         if self.gate_proj is not None:
             concat = concat * torch.sigmoid(self.gate_proj(query))
-        return self.out_proj(concat)
+        return self._order(self.out_proj(concat))
 
     def _inputs(
-        self, query: Tensor, key: Tensor | None, value: Tensor | None, mask: Tensor | None
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        name: str = "query",
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value, checked before anything is computed, and with the batch first."""
+        """Query, key and value, checked before anything is computed, and with the batch first.
+
+        Each tensor is checked once, even if it is all three; the caller knows the query as ``name``.
+        """
         key = query if key is None else key
         value = key if value is None else value
-        sequence_axis = -2 if self.batch_first else 0
-        order = "batch, n" if self.batch_first else "n, batch"
-        inputs = (("query", query, "qdim"), ("key", key, "kdim"), ("value", value, "vdim"))
-        for name, x, width in inputs:
-            expect.tensor(name, x, f"({order}, {width}) or (n, {width})", min_rank=2, max_rank=3)
-            expect.floating(name, x)
-            expect.sequence(name, x, sequence_axis)
-            if name == "value" and x is key and self.vdim != self.kdim:
+        sequence_axis, batch_axis, order = (-2, 0, "batch, n") if self.batch_first else (0, 1, "n, batch")
+        inputs = (
+            (name, query, "qdim", False),
+            ("key", key, "kdim", key is query),
+            ("value", value, "vdim", value is key),
+        )
+        for name, x, width, checked in inputs:
+            if not checked:
+                expect.tensor(name, x, f"({order}, {width}) or (n, {width})", min_rank=2, max_rank=3)
+                expect.floating(name, x)
+                expect.sequence(name, x, sequence_axis)
+            elif name == "value" and self.vdim != self.kdim:
                 expected = f"a tensor of width vdim = {self.vdim}"
                 expect.fail(
                     ValueError, name, expected, "none, which means value = key", "Pass value as well."
                 )
             expect.width(name, x, width, getattr(self, width))
-            expect.same_kind(**{"q_proj.weight": self.q_proj.weight, name: x})
-        expect.same_batch(0 if self.batch_first else 1, query=query, key=key, value=value)
-        if key.shape[sequence_axis] != value.shape[sequence_axis]:
-            got = expect.shape(value.shape)
-            expected = f"as many tokens as key, {key.shape[sequence_axis]}"
+        tensors = {name: x for name, x, *_ in inputs}
+        expect.same_kind(**{"q_proj.weight": self.q_proj.weight}, **tensors)
+        expect.same_batch(batch_axis, **tensors)
+        n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
+        if value.shape[sequence_axis] != n_key:
+            got, expected = expect.shape(value.shape), f"as many tokens as key, {n_key}"
             expect.fail(ValueError, "value", expected, got, "Do key and value come from one sequence?")
         if mask is not None:
-            batch = () if query.ndim == 2 else (query.shape[0 if self.batch_first else 1],)
-            n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
+            batch = () if query.ndim == 2 else (query.shape[batch_axis],)
             expect.mask_for(mask, (*batch, self.num_heads, n_query, n_key), query.device)
         return self._order(query), self._order(key), self._order(value)
 
@@ -345,7 +433,7 @@ class MultiHeadAttention(nn.Module):
             dropout=module.dropout,
             batch_first=module.batch_first,
         ).to(module.out_proj.weight)
-        _copy(_torch_parameters(module), layer._parts())
+        _copy(_parts(module), _parts(layer))
         return layer.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -375,11 +463,8 @@ class MultiHeadAttention(nn.Module):
             vdim=self.vdim,
             batch_first=self.batch_first,
         ).to(self.out_proj.weight)
-        _copy(self._parts(), _torch_parameters(module))
+        _copy(_parts(self), _parts(module))
         return module.train(self.training)
-
-    def _parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        return _weights_then_biases((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
@@ -393,25 +478,58 @@ class MultiHeadAttention(nn.Module):
         )
 
 
-def _weights_then_biases(projections: Sequence[nn.Linear], take: Take = lambda p: p) -> list[Tensor]:
-    """The weights of query, key, value and output, then their biases, if any."""
-    biases = [take(p.bias) for p in projections if p.bias is not None]
-    return [take(p.weight) for p in projections] + biases
+def _parts(layer: nn.Module, take: Take = lambda p: p) -> list[Tensor]:
+    """The weights of query, key, value and output, then their biases, if any.
 
-
-def _torch_parameters(module: nn.MultiheadAttention, take: Take = lambda p: p) -> list[Tensor]:
-    """The same list, from the packed tensors of PyTorch's layer; ``take`` is called before unpacking."""
-    if module.in_proj_weight is not None:
-        weights = list(take(module.in_proj_weight).chunk(3))
+    ``take`` gets each parameter. One that holds query, key and value is cut into three afterwards.
+    """
+    if isinstance(layer, nn.MultiheadAttention):
+        inputs = layer.in_proj_weight, layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight
+        weights = *(p for p in inputs if p is not None), layer.out_proj.weight
+        biases = layer.in_proj_bias, layer.out_proj.bias
     else:
-        weights = [take(p) for p in (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)]
-    weights.append(take(module.out_proj.weight))
-    if module.in_proj_bias is None:
-        return weights
-    return [*weights, *take(module.in_proj_bias).chunk(3), take(module.out_proj.bias)]
+        projections = [layer.get_submodule(name) for name in layer._projections]
+        weights, biases = ([getattr(one, kind) for one in projections] for kind in ("weight", "bias"))
+    parts = []
+    for *inputs, output in (weights, biases):
+        if output is not None:
+            parts += [part for p in inputs for part in take(p).chunk(3 // len(inputs))]
+            parts.append(take(output))
+    return parts
 
 
 @torch.no_grad()
 def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:
     for source, target in zip(sources, targets, strict=True):
         target.copy_(source)
+
+
+def _expect_made_by(
+    layer: MultiHeadAttention, name: str, cache: object, layers: Sequence[MultiHeadAttention] = ()
+) -> None:
+    """``layer`` made ``cache``, and has the same window; ``layers`` can be named by their numbers."""
+    if not isinstance(cache, Cache):
+        expect.fail(TypeError, name, "the Cache that an earlier call returned", type(cache).__name__)
+    made_by = cache.layer()
+    if made_by is layer and cache.window == layer.window:
+        return
+    names = {id(layer): "this layer"} | {id(one): f"layer {i}" for i, one in enumerate(layers)}
+    if made_by is layer:
+        hint = "Was the layer's window changed?"
+    elif id(made_by) in names:
+        hint = "Are the caches in the order of the layers?"
+    else:
+        hint = "Was it made by another model, or by a copy of this one?"
+    wanted = f"a cache of {names[id(layer)]}, with window = {layer.window}"
+    got = f"one of {names.get(id(made_by), 'another layer')}, with window = {cache.window}"
+    expect.fail(ValueError, name, wanted, got, hint)
+
+
+def _expect_kept(layer: MultiHeadAttention, x: Tensor, key: Tensor, value: Tensor, n: int) -> None:
+    """``key`` and ``value`` are ``n`` tokens that ``layer`` kept, for the batch of ``x`` and of its dtype."""
+    wanted = [(*x.shape[:-2], layer.num_kv_heads, n, width) for width in (layer.d_k, layer.d_v)]
+    if [tuple(key.shape), tuple(value.shape)] != wanted:
+        got = f"{expect.shape(key.shape)} and {expect.shape(value.shape)}"
+        hint = "Does the cache belong to this batch?"
+        expect.fail(ValueError, "cache", f"shapes {wanted[0]} and {wanted[1]}", got, hint)
+    expect.same_kind(**{"x": x, "cache.key": key, "cache.value": value})

@@ -4,6 +4,8 @@ import math
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 def looped_attention(
@@ -64,6 +66,23 @@ def mask_of_kind(
         b, h, i, j = torch.meshgrid(*map(torch.arange, (batch, heads, n_q, n_k)), indexing="ij")
         return (j == 0) | ((2 * b + 3 * h + i * j) % 5 < 3)
     raise ValueError(kind)
+
+
+class Shapes(TorchDispatchMode):
+    """Records the shape of every tensor that an operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Size] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        results = function(*args, **(kwargs or {}))
+        self.seen += [x.shape for x in tree_leaves(results) if isinstance(x, Tensor)]
+        return results
+
+    def weights(self, n_q: int, n_k: int) -> list[torch.Size]:
+        """Those with a number for each query and key, and for several heads."""
+        return [shape for shape in self.seen if shape[-2:] == (n_q, n_k) and math.prod(shape[:-2]) > 1]
 
 
 MASKS = ("none", "all", "keys", "causal", "padding", "both", "each sample and head")

@@ -13,8 +13,8 @@ from mha_lab import (
     scaled_dot_product_attention,
     scaled_dot_product_scores,
 )
-from mha_lab.attention import _fused, _path
-from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind, problem
+from mha_lab.attention import _attend, _fused, _path
+from tests.references import MASKS, TOLERANCE, Shapes, assert_close, looped_attention, mask_of_kind, problem
 
 
 def fused(query, key, value, mask=None):
@@ -215,6 +215,7 @@ def test_a_gradient_may_be_asked_of_one_input_only(wanted):
         ({}, "in place"),
         ({"dropout_p": 0.1}, "weights"),
         ({"sinks": torch.zeros(3)}, "weights"),
+        ({"repeats": 3}, "in place"),
         ({"need_weights": False}, "fused"),
         ({"need_weights": False, "dropout_p": 0.1, "sinks": torch.zeros(3)}, "fused"),
         ({"score": scaled_dot_product_scores}, "score"),
@@ -225,6 +226,29 @@ def test_the_options_decide_the_path_as_the_table_says(given, without_gradient, 
     options = {"dropout_p": 0.0, "score": None, "sinks": None, "need_weights": True} | given
     expected = "weights" if gradient and without_gradient == "in place" else without_gradient
     assert _path(*problem(requires_grad=gradient), **options) == expected
+
+
+def test_shared_keys_and_values_need_one_buffer_too():
+    query, key, value = problem()
+    options = {"dropout_p": 0.0, "score": None, "sinks": None, "need_weights": True}
+    assert _path(query, key[:, :1], value[:, :1], repeats=3, **options) == "in place"
+    assert _path(query, key[:, :1], value[:, :1], **options) == "weights"
+    output, weights = _attend(query, key[:, :1], value[:, :1], None, 0.3, repeats=3)
+    expected = looped_attention(query, *(x[:, :1].expand_as(x) for x in (key, value)), None, 0.3)
+    assert_close(output, expected[0], 1e-12)
+    assert_close(weights, expected[1], 1e-12)
+
+
+@pytest.mark.parametrize("sinks", [None, torch.zeros(3, dtype=torch.float64)])
+@pytest.mark.parametrize("d_v", [1, 11, 13])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_the_fused_path_stores_no_weights_whatever_the_widths(gradient, d_v, sinks):
+    query, key, value = problem(requires_grad=gradient)
+    columns = 7 + (sinks is not None)
+    for need_weights in (False, True):
+        with Shapes() as shapes:
+            _attend(query, key, value[..., :d_v], None, 0.3, sinks=sinks, need_weights=need_weights)
+        assert bool(shapes.weights(5, columns)) == need_weights
 
 
 def test_dropout_draws_what_pytorch_draws():

@@ -14,13 +14,15 @@ from mha_lab import (
     MultiHeadAttention,
     RelativePositionBias,
     SingleHeadAttention,
+    _expect,
+    causal_mask,
     mask_to_blocked,
     padding_mask,
 )
-from mha_lab.multihead import _torch_parameters
+from mha_lab.multihead import _parts
 from mha_lab.positions import Rotary, alibi_slopes, apply_rotary
 from mha_lab.scores import AlibiScore
-from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind
+from tests.references import MASKS, TOLERANCE, Shapes, assert_close, looped_attention, mask_of_kind
 
 BATCH, N_Q, N_K, D_K, KDIM, VDIM = 2, 5, 7, 11, 13, 17
 SOURCES = ("self", "cross", "cross, own widths")
@@ -64,7 +66,7 @@ def gradients(module):
     if isinstance(module, MultiHeadAttention):
         return {name: parameter.grad for name, parameter in module.named_parameters()}
     names = [f"{name}_proj.{kind}" for kind in ("weight", "bias") for name in ("q", "k", "v", "out")]
-    return dict(zip(names, _torch_parameters(module, lambda parameter: parameter.grad), strict=False))
+    return dict(zip(names, _parts(module, lambda parameter: parameter.grad), strict=False))
 
 
 @settings(max_examples=60, deadline=None)
@@ -342,6 +344,89 @@ def test_there_and_back_again_as_copies(source, batch_first, bias, dtype):
     for name, tensor in before.items():
         assert torch.equal(again.state_dict()[name], tensor)
         assert torch.equal(theirs.state_dict()[name], tensor)
+
+
+WIDTH = 23  # of what comes in; every other axis has another size
+CACHED = {
+    "plain": {},
+    "sequence first": {"batch_first": False},
+    "groups": {"num_kv_heads": 3},
+    "a window": {"window": 3, "num_kv_heads": 2},
+    "positions": {"transform": Rotary(), "num_kv_heads": 3},
+    "a score": {"score": AlibiScore(6)},
+    "sinks and a gate": {"sinks": True, "gate": True, "num_kv_heads": 2},
+    "no bias": {"bias": False},
+}
+
+
+def cached(**options):
+    layer = MultiHeadAttention(13, 6, d_k=4, d_v=5, qdim=WIDTH, kdim=WIDTH, vdim=WIDTH, **options).double()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return layer
+
+
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize("pieces", [[1] * 11, [11], [4, 7], [6, 1, 1, 3]])
+@pytest.mark.parametrize("options", CACHED.values(), ids=CACHED)
+def test_piece_by_piece_equals_the_whole_and_so_do_the_gradients(options, pieces, batch):
+    sizes = (7, 11) if options.get("batch_first", True) else (11, 7)
+    sizes = sizes if batch else (11,)
+    layer, axis = cached(**options), sizes.index(11)
+    x = torch.randn(*sizes, WIDTH, dtype=torch.float64, requires_grad=True)
+    expected, _ = layer(x, mask=causal_mask(11))
+    outputs, cache = [], None
+    for piece in x.split(pieces, dim=axis):
+        output, cache = layer.extend(piece, cache)
+        outputs.append(output)
+    found = torch.cat(outputs, dim=axis)
+    assert_close(found, expected, 1e-12)
+    upstream = torch.randn_like(expected)
+    gradients = (torch.autograd.grad(y, [x, *layer.parameters()], upstream) for y in (found, expected))
+    for mine, other in zip(*gradients, strict=True):
+        assert_close(mine, other, 1e-10)
+    kept = min(11, options.get("window", 11))
+    sizes = *((7,) if batch else ()), options.get("num_kv_heads", 6), kept
+    assert (cache.key.shape, cache.value.shape, cache.length) == ((*sizes, 4), (*sizes, 5), 11)
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize(("n_kept", "n_new"), [(0, 11), (11, 7), (11, 1)])
+@pytest.mark.parametrize("options", [o for o in CACHED.values() if not {"window", "score"} & set(o)])
+def test_a_cache_computes_no_weights(options, n_kept, n_new, gradient):
+    """The whole pass does: that is what would be seen."""
+    layer, x = cached(**options), torch.randn(n_kept + n_new, WIDTH, dtype=torch.float64)
+    columns = n_kept + n_new + bool(layer.sinks is not None)
+    with torch.set_grad_enabled(gradient):
+        cache = layer.extend(x[:n_kept])[1] if n_kept else None
+        with Shapes() as shapes:
+            layer.extend(x[n_kept:], cache)
+        assert not shapes.weights(n_new, columns)
+        with Shapes() as shapes:
+            layer(x[n_kept:], x)
+        assert shapes.weights(n_new, columns)
+
+
+def test_a_cache_needs_keys_and_values_as_wide_as_queries():
+    with pytest.raises(ValueError, match=r"^key: expected a last axis of kdim = 7, got 6"):
+        MultiHeadAttention(6, 3, kdim=7).extend(torch.randn(2, 5, 6))
+
+
+@pytest.mark.parametrize(("count", "times"), [(1, 1), (2, 2), (3, 3)])
+def test_each_input_is_checked_once(count, times, monkeypatch):
+    """Self-attention has one input, whether it is passed once or three times."""
+    layer, given = MultiHeadAttention(6, 2), [torch.randn(2, 5, 6) for _ in range(count)]
+    calls = []
+    for name in ("tensor", "floating", "sequence"):
+        check = getattr(_expect, name)
+        monkeypatch.setattr(
+            _expect, name, lambda *args, check=check, **how: (calls.append(args), check(*args, **how))[1]
+        )
+    layer(*given)
+    assert len(calls) == 3 * times
+    calls.clear()
+    layer(*given[:1] * 3)
+    assert len(calls) == 3
 
 
 def test_it_starts_as_pytorchs_layer_does():

@@ -108,11 +108,20 @@ def merge_sums(
             expect.width(name, given, "1", 1)
     expect.same_kind(**tensors)
     expect.width("o_b", o_b, "d_v", o_a.shape[-1])
+    return _merge_sums(m_a, l_a, o_a, m_b, l_b, o_b)
+
+
+def _merge_sums(
+    m_a: Tensor, l_a: Tensor, o_a: Tensor, m_b: Tensor, l_b: Tensor, o_b: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     highest = torch.maximum(m_a, m_b)
-    # A query that has seen nothing has no maximum; -inf - (-inf) would be NaN.
-    shift = highest.masked_fill(highest == -math.inf, 0.0)
-    from_a, from_b = torch.exp(m_a - shift), torch.exp(m_b - shift)
+    from_a, from_b = torch.exp(m_a - _finite(highest)), torch.exp(m_b - _finite(highest))
     return highest, from_a * l_a + from_b * l_b, from_a * o_a + from_b * o_b
+
+
+def _finite(highest: Tensor) -> Tensor:
+    """A query that has seen nothing has no maximum; -inf - (-inf) would be NaN."""
+    return highest.masked_fill(highest == -math.inf, 0.0)
 
 
 class _OnePass(torch.autograd.Function):
@@ -130,18 +139,14 @@ class _OnePass(torch.autograd.Function):
         scale: float,
     ) -> tuple[Float[Tensor, "*batch n_q d_v"], Float[Tensor, "*batch n_q 1"]]:
         highest = query.new_full((*query.shape[:-1], 1), -math.inf)
-        total = torch.zeros_like(highest)
         output = query.new_zeros(*query.shape[:-1], value.shape[-1])
+        sums = highest, torch.zeros_like(highest), output
         for part in _blocks(key.shape[-2], block):
             scores = _block_scores(query, key, mask, part, scale)
-            raised = torch.maximum(highest, scores.amax(dim=-1, keepdim=True))
-            # A query that has seen nothing yet has no maximum; -inf - (-inf) would be NaN.
-            shift = raised.masked_fill(raised == -math.inf, 0.0)
-            weights = torch.exp(scores - shift)
-            correction = torch.exp(highest - shift)
-            total = total * correction + weights.sum(dim=-1, keepdim=True)
-            output = output * correction + weights @ value[..., part, :]
-            highest = raised
+            own = scores.amax(dim=-1, keepdim=True)
+            exps = torch.exp(scores - _finite(own))
+            sums = _merge_sums(*sums, own, exps.sum(dim=-1, keepdim=True), exps @ value[..., part, :])
+        highest, total, output = sums
         empty = total == 0
         log_total = (highest + torch.log(total)).masked_fill(empty, math.inf)
         return output / total.masked_fill(empty, 1.0), log_total

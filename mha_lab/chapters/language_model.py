@@ -9,9 +9,8 @@ decoder with the normalisation before each part).
 """
 
 import copy
-import weakref
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -20,115 +19,17 @@ from torch.nn.functional import cross_entropy
 
 from mha_lab import _expect as expect
 from mha_lab.masks import causal_mask
-from mha_lab.multihead import MultiHeadAttention
+from mha_lab.multihead import Cache, MultiHeadAttention, _expect_made_by
 from mha_lab.positions import sinusoidal_positions
 
 
-class Cache(NamedTuple):
-    """What one layer keeps of a text: keys before any ``transform``, values, and how many tokens it has read.
-
-    ``key`` is ``(batch, num_kv_heads, n, d_k)`` and ``value`` ``(batch, num_kv_heads, n, d_v)``. ``n`` is
-    ``length``, or ``min(length, window)`` in a layer with a window: there the oldest token leaves when a new
-    one comes ("rolling").
-
-    ``layer()`` is the layer that made it, and ``window`` is the window that this layer had. The reference is
-    weak: a cache does not keep its layer alive, and a copy of the cache belongs to the same layer.
-    """
-
-    key: Tensor
-    value: Tensor
-    length: int
-    layer: weakref.ref[MultiHeadAttention]
-    window: int | None
-
-
 def attend_with_cache(
-    layer: MultiHeadAttention, x: Float[Tensor, "batch n_new d_model"], cache: Cache | None = None
+    layer: MultiHeadAttention, x: Float[Tensor, "batch n_new qdim"], cache: Cache | None = None
 ) -> tuple[Float[Tensor, "batch n_new d_model"], Cache]:
-    """Causal self-attention of new tokens to all tokens so far, whose keys and values are kept.
-
-    ``K = [K_cache; split(x W_k)]`` and ``V = [V_cache; split(x W_v)]``; only the new tokens have queries. A
-    token's key and value depend on that token alone, and under the causal mask no later token changes
-    an earlier output, so the result equals the last ``n_new`` rows of attention to the whole text.
-
-    Args:
-        layer: self-attention with any options. The last query is at the last key's position.
-        x: ``(batch, n_new, d_model)``, the new tokens.
-        cache: the cache that an earlier call with this layer returned; ``None`` means that there are no
-            earlier tokens.
-
-    Returns:
-        ``(output, cache)``: ``(batch, n_new, d_model)``, and keys and values of all tokens so far, or of the
-        last ``window``. The cache that was passed in does not change.
-
-    Raises:
-        TypeError: ``layer``, ``x`` or ``cache`` has a wrong type, or not all have one dtype.
-        ValueError: ``x`` has a wrong rank or width, or the cache is of another batch, layer or window.
-
-    Source: Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4
-    (attention one token at a time, with keys and values kept); Jiang et al. 2023, "Mistral 7B", section 2
-    (the rolling cache).
-
-    >>> layer = MultiHeadAttention(d_model=6, num_heads=3)
-    >>> output, cache = attend_with_cache(layer, torch.ones(2, 5, 6))
-    >>> output, cache = attend_with_cache(layer, torch.ones(2, 1, 6), cache)
-    >>> output.shape, cache[0].shape
-    (torch.Size([2, 1, 6]), torch.Size([2, 3, 6, 2]))
-    """
+    """``layer.extend(x, cache)``, under the name that chapters 12 and 13 use."""
     if not isinstance(layer, MultiHeadAttention):
         expect.fail(TypeError, "layer", "a MultiHeadAttention", type(layer).__name__)
-    expect.tensor("x", x, "(batch, n_new, d_model)", min_rank=3, max_rank=3)
-    expect.floating("x", x)
-    expect.sequence("x", x)
-    expect.width("x", x, "d_model", layer.d_model)
-    expect.same_kind(**{"q_proj.weight": layer.q_proj.weight, "x": x})
-    if cache is not None:
-        _expect_made_by(layer, "cache", cache)
-        n = cache.length if layer.window is None else min(cache.length, layer.window)
-        expect_kept(layer, x, cache.key, cache.value, n)
-    query, key, value = layer.project(x, x, x)
-    length = x.shape[1]
-    if cache is not None:
-        key, value = torch.cat([cache.key, key], dim=-2), torch.cat([cache.value, value], dim=-2)
-        length += cache.length
-    mask = None  # a single new token may see everything
-    if x.shape[1] > 1:
-        mask = causal_mask(x.shape[1], key.shape[-2], device=x.device)
-    heads, _ = layer.attend(query, key, value, mask, need_weights=False)
-    if layer.window is not None:
-        key, value = key[..., -layer.window :, :], value[..., -layer.window :, :]
-    return layer.mix(heads, x), Cache(key, value, length, weakref.ref(layer), layer.window)
-
-
-def expect_kept(layer: MultiHeadAttention, x: Tensor, key: Tensor, value: Tensor, n: int) -> None:
-    """``key`` and ``value`` are ``n`` tokens that ``layer`` kept, for the batch of ``x`` and of its dtype."""
-    wanted = [(len(x), layer.num_kv_heads, n, width) for width in (layer.d_k, layer.d_v)]
-    if [tuple(key.shape), tuple(value.shape)] != wanted:
-        got = f"{expect.shape(key.shape)} and {expect.shape(value.shape)}"
-        hint = "Does the cache belong to this batch?"
-        expect.fail(ValueError, "cache", f"shapes {wanted[0]} and {wanted[1]}", got, hint)
-    expect.same_kind(**{"x": x, "cache.key": key, "cache.value": value})
-
-
-def _expect_made_by(
-    layer: MultiHeadAttention, name: str, cache: Cache, layers: Sequence[MultiHeadAttention] = ()
-) -> None:
-    """``layer`` made ``cache``, and has the same window; ``layers`` can be named by their numbers."""
-    if not isinstance(cache, Cache):
-        expect.fail(TypeError, name, "the Cache that an earlier call returned", type(cache).__name__)
-    made_by = cache.layer()
-    if made_by is layer and cache.window == layer.window:
-        return
-    names = {id(layer): "this layer"} | {id(one): f"layer {i}" for i, one in enumerate(layers)}
-    if made_by is layer:
-        hint = "Was the layer's window changed?"
-    elif id(made_by) in names:
-        hint = "Are the caches in the order of the layers?"
-    else:
-        hint = "Was it made by another model, or by a copy of this one?"
-    wanted = f"a cache of {names[id(layer)]}, with window = {layer.window}"
-    got = f"one of {names.get(id(made_by), 'another layer')}, with window = {cache.window}"
-    expect.fail(ValueError, name, wanted, got, hint)
+    return layer.extend(x, cache)
 
 
 class Block(nn.Module):
@@ -172,7 +73,7 @@ class Block(nn.Module):
         self, x: Float[Tensor, "batch n_new d_model"], cache: Cache | None = None
     ) -> tuple[Float[Tensor, "batch n_new d_model"], Cache]:
         """The same for new tokens only, with the keys and values of earlier ones in ``cache``."""
-        attended, cache = attend_with_cache(self.attention, self.norm_1(x), cache)
+        attended, cache = self.attention.extend(self.norm_1(x), cache)
         return self._add(x, attended), cache
 
     def _add(self, x: Tensor, attended: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Multi-head latent attention: one short vector for each token is kept, and keys and values come from it.
 
-The cache of ``attend_with_cache`` keeps the keys and values of all heads. Here it keeps ``kv_rank + d_rope``
-numbers for each token, however many heads there are: a latent vector, from which the keys and values of all
-heads are computed, and one key with rotary positions, which all heads share.
+The cache of ``MultiHeadAttention.extend`` keeps the keys and values of all heads. Here it keeps
+``kv_rank + d_rope`` numbers for each token, however many heads there are: a latent vector, from which the
+keys and values of all heads are computed, and one key with rotary positions, which all heads share.
 
 Sources: DeepSeek-AI 2024, "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language
 Model" (arXiv 2405.04434), section 2.1 and appendix C; DeepSeek-AI 2024, "DeepSeek-V3 Technical Report"
@@ -157,8 +157,14 @@ class LatentAttention(nn.Module):
         return torch.cat([nope, rope], dim=-1), value
 
     def attend(
-        self, query: Query, cache: LatentCache, mask: Bool[Tensor, "..."] | None, *, absorbed: bool
-    ) -> tuple[Float[Tensor, "*batch n_q d_model"], Float[Tensor, "*batch heads n_q n_k"]]:
+        self,
+        query: Query,
+        cache: LatentCache,
+        mask: Bool[Tensor, "..."] | None,
+        *,
+        absorbed: bool,
+        need_weights: bool = True,
+    ) -> tuple[Float[Tensor, "*batch n_q d_model"], Float[Tensor, "*batch heads n_q n_k"] | None]:
         """Attention of ``query`` to all tokens in ``cache``, and ``W_O``; the inputs are not checked.
 
         With ``absorbed=False``, the keys and values of all heads are computed first. With ``absorbed=True``,
@@ -171,14 +177,15 @@ class LatentAttention(nn.Module):
         if absorbed:
             w_uk = self.k_nope_proj.weight.unflatten(0, (self.num_heads, self.d_nope))
             w_uv = self.v_proj.weight.unflatten(0, (self.num_heads, self.d_v))
-            latent = cache.latent.unsqueeze(-3)  # one head, for all
-            key = torch.cat(cache, dim=-1).unsqueeze(-3)
+            key = torch.cat(cache, dim=-1).unsqueeze(-3)  # one head, for all; it starts with the value
             moved = torch.cat([query[0] @ w_uk, query[1]], dim=-1)
-            average, weights = _attend(moved, key, latent, mask, scale)
-            heads = average @ w_uv.mT
+            value = cache.latent.unsqueeze(-3) if need_weights else key  # the fused path wants one width
+            average, weights = _attend(moved, key, value, mask, scale, need_weights=need_weights)
+            heads = average[..., : self.kv_rank] @ w_uv.mT
         else:
             key, value = self.keys_and_values(cache)
-            heads, weights = _attend(torch.cat(query, dim=-1), key, value, mask, scale)
+            query = torch.cat(query, dim=-1)
+            heads, weights = _attend(query, key, value, mask, scale, need_weights=need_weights)
         return self.out_proj(_merge_heads(heads)), weights
 
     def _turn(self, x: Tensor, start: int) -> Tensor:
@@ -352,7 +359,8 @@ def attend_with_latent_cache(
         new = layer.compress(x, start)
         cache = LatentCache(*(torch.cat(both, dim=-2) for both in zip(cache, new, strict=True)))
     mask = causal_mask(x.shape[-2], cache.latent.shape[-2]).to(x.device)
-    output, _ = layer.attend(layer.queries(x, start), cache, mask, absorbed=absorbed)
+    query = layer.queries(x, start)
+    output, _ = layer.attend(query, cache, mask, absorbed=absorbed, need_weights=False)
     return output, cache
 
 

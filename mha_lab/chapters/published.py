@@ -1,7 +1,7 @@
 """Published language models: how their attention is built, and what they keep for each token.
 
-All of them keep the keys and values of earlier tokens, as ``attend_with_cache`` does. What differs is how
-many heads have keys and values of their own, how wide they are, in how many layers, and for how long.
+All of them keep the keys and values of earlier tokens, as ``MultiHeadAttention.extend`` does. What differs is
+how many heads have keys and values of their own, how wide they are, in how many layers, and for how long.
 """
 
 import re

@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mha_lab import _expect as expect
-from mha_lab.chapters.language_model import expect_kept
-from mha_lab.multihead import MultiHeadAttention
+from mha_lab.multihead import MultiHeadAttention, _expect_kept
 
 
 class StreamCache(NamedTuple):
@@ -73,29 +72,18 @@ def attend_in_stream(
         expect.fail(ValueError, "layer.window", "None", layer.window, hint)
     expect.whole_number("first", first, at_least=0)
     expect.whole_number("recent", recent)
-    expect.tensor("x", x, "(batch, 1, d_model)", min_rank=3, max_rank=3)
-    expect.floating("x", x)
-    expect.width("x", x, "d_model", layer.d_model)
-    if x.shape[1] != 1:
-        got = f"{x.shape[1]}, from shape {expect.shape(x.shape)}"
+    x, _, _ = layer._inputs(x, name="x")
+    if x.shape[-2] != 1:
+        got = f"{x.shape[-2]}, from shape {expect.shape(x.shape)}"
         expect.fail(ValueError, "x", "one new token", got, "Did you mean x.split(1, dim=1)?")
-    expect.same_kind(**{"q_proj.weight": layer.q_proj.weight, "x": x})
+    kept, length = [], 1
     if cache is not None:
         _expect_fits(layer, x, cache, first, recent)
-    query, key, value = layer.project(x, x, x)
-    length = 1
-    if cache is not None:
-        key, value = (_push(*pair, first, recent) for pair in ((cache.key, key), (cache.value, value)))
-        length += cache.length
-    heads, _ = layer.attend(query, key, value, None, need_weights=False)
-    return layer.mix(heads, x), StreamCache(key, value, length, weakref.ref(layer), first, recent)
-
-
-def _push(kept: Tensor, new: Tensor, first: int, recent: int) -> Tensor:
-    """The kept tokens and the new one, without the oldest recent token if there are too many."""
-    if kept.shape[-2] < first + recent:
-        return torch.cat([kept, new], dim=-2)
-    return torch.cat([kept[..., :first, :], kept[..., first + 1 :, :], new], dim=-2)
+        kept, length = cache[:2], cache.length + 1
+    if length > first + recent:  # the oldest recent token leaves
+        kept = [torch.cat([part[..., :first, :], part[..., first + 1 :, :]], dim=-2) for part in kept]
+    output, key, value = layer._extend(x, *kept)
+    return output, StreamCache(key, value, length, weakref.ref(layer), first, recent)
 
 
 def _expect_fits(layer: MultiHeadAttention, x: Tensor, cache: StreamCache, first: int, recent: int) -> None:
@@ -108,4 +96,4 @@ def _expect_fits(layer: MultiHeadAttention, x: Tensor, cache: StreamCache, first
     if (cache.first, cache.recent) != (first, recent):
         got = f"first = {cache.first} and recent = {cache.recent}"
         expect.fail(ValueError, "cache", f"first = {first} and recent = {recent}", got)
-    expect_kept(layer, x, cache.key, cache.value, min(cache.length, first + recent))
+    _expect_kept(layer, x, cache.key, cache.value, min(cache.length, first + recent))

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mha_lab import _expect as expect
 from mha_lab.attention import masked_softmax, scaled_dot_product_attention
 from mha_lab.heads import merge_heads, split_heads
-from mha_lab.multihead import MultiHeadAttention, ScoreFunction, Take, _torch_parameters, _weights_then_biases
+from mha_lab.multihead import MultiHeadAttention, ScoreFunction, Take, _parts
 
 
 class PackedAttention(nn.Module):
@@ -41,6 +41,8 @@ class PackedAttention(nn.Module):
     >>> PackedAttention(6, 3)(torch.ones(7, 5, 6)).shape
     torch.Size([7, 5, 6])
     """
+
+    _projections = ("qkv_proj", "out_proj")
 
     def __init__(self, d_model: int, num_heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
@@ -61,15 +63,6 @@ class PackedAttention(nn.Module):
         weights = self.dropout(scores.softmax(dim=-1))
         return self.out_proj(torch.einsum("bhij,bjhd->bihd", weights, value).flatten(-2))
 
-    def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """The tensors that ``copy_weights`` copies; ``take`` may replace a parameter, as by its gradient."""
-        kinds = ["weight"] + ["bias"] * (self.out_proj.bias is not None)
-        return [
-            part
-            for kind in kinds
-            for part in (*take(getattr(self.qkv_proj, kind)).chunk(3), take(getattr(self.out_proj, kind)))
-        ]
-
 
 class ThreeProjections(nn.Module):
     """Three matrices; heads by view and transpose; ``(output, weights)`` are returned.
@@ -83,6 +76,8 @@ class ThreeProjections(nn.Module):
     >>> output.shape, weights.shape
     (torch.Size([7, 5, 6]), torch.Size([7, 3, 5, 5]))
     """
+
+    _projections = MultiHeadAttention._projections
 
     def __init__(self, d_model: int, num_heads: int, *, bias: bool = True) -> None:
         super().__init__()
@@ -105,10 +100,6 @@ class ThreeProjections(nn.Module):
         heads, weights = scaled_dot_product_attention(q, k, v, mask)
         return self.out_proj(merge_heads(heads)), weights
 
-    def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """The tensors that ``copy_weights`` copies."""
-        return _weights_then_biases((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
-
 
 class SizedAttention(nn.Module):
     """Queries, keys and values of different widths; a mask of real tokens; any score.
@@ -125,6 +116,8 @@ class SizedAttention(nn.Module):
     >>> layer(torch.ones(2, 3, 64), torch.ones(2, 5, 128), torch.ones(2, 5, 256)).shape
     torch.Size([2, 3, 256])
     """
+
+    _projections = MultiHeadAttention._projections
 
     def __init__(
         self,
@@ -162,10 +155,6 @@ class SizedAttention(nn.Module):
             heads = masked_softmax(self.score(q, k), mask) @ v
         return self.out_proj(merge_heads(heads))
 
-    def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """The tensors that ``copy_weights`` copies."""
-        return _weights_then_biases((self.q_proj, self.k_proj, self.v_proj, self.out_proj), take)
-
 
 class BareAttention(nn.Module):
     """No biases; heads are split and grouped by two small methods; sizes can be logged.
@@ -180,6 +169,8 @@ class BareAttention(nn.Module):
     output   (7, 3, 5, 2)
     grouped  (7, 5, 6)
     """
+
+    _projections = ("w_q", "w_k", "w_v", "w_h")
 
     def __init__(self, d_model: int, num_heads: int) -> None:
         super().__init__()
@@ -216,10 +207,6 @@ class BareAttention(nn.Module):
         say(f"grouped  {tuple(grouped.shape)}")
         return self.w_h(grouped), weights
 
-    def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """The tensors that ``copy_weights`` copies."""
-        return _weights_then_biases((self.w_q, self.w_k, self.w_v, self.w_h), take)
-
 
 class Prepare(nn.Module):
     """One projection and its split into heads: ``(n, batch, d_model)`` to ``(n, batch, heads, d_k)``.
@@ -251,6 +238,8 @@ class SequenceFirstAttention(nn.Module):
     >>> layer(*[torch.ones(5, 7, 6)] * 3).shape, layer.weights.shape
     (torch.Size([5, 7, 6]), torch.Size([5, 5, 7, 3]))
     """
+
+    _projections = ("query.linear", "key.linear", "value.linear", "output")
 
     def __init__(self, d_model: int, num_heads: int, *, bias: bool = True) -> None:
         super().__init__()
@@ -293,12 +282,6 @@ class SequenceFirstAttention(nn.Module):
             expect.fail(ValueError, "mask", expected, expect.shape(mask.shape), hint)
         return mask
 
-    def parts(self, take: Take = lambda p: p) -> list[Tensor]:
-        """The tensors that ``copy_weights`` copies."""
-        return _weights_then_biases(
-            (self.query.linear, self.key.linear, self.value.linear, self.output), take
-        )
-
 
 Layer = (
     PackedAttention
@@ -319,11 +302,7 @@ def parts(layer: Layer, take: Take = lambda p: p) -> list[Tensor]:
     >>> [tuple(p.shape) for p in parts(PackedAttention(6, 3, bias=False))]
     [(6, 6), (6, 6), (6, 6), (6, 6)]
     """
-    if isinstance(layer, nn.MultiheadAttention):
-        return _torch_parameters(layer, take)
-    if isinstance(layer, MultiHeadAttention):
-        return layer._parts(take)
-    return layer.parts(take)
+    return _parts(layer, take)
 
 
 @torch.no_grad()

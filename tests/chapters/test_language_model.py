@@ -12,7 +12,6 @@ from mha_lab import AdditiveScore, MultiHeadAttention, RelativePositionBias, cau
 from mha_lab.chapters.language_model import (
     Decoder,
     ablate_head,
-    attend_with_cache,
     generate,
     next_token_loss,
     previous_token_score,
@@ -167,7 +166,7 @@ def test_piece_by_piece_equals_the_whole_with_every_score_and_position(make, dty
     for pieces in ([1] * LENGTH, [LENGTH], [4, 7], [6, 1, 1, 3]):
         outputs, logits, cache, caches = [], [], None, None
         for piece, new in zip(x.split(pieces, dim=1), tokens.split(pieces, dim=1), strict=True):
-            output, cache = attend_with_cache(layer, piece, cache)
+            output, cache = layer.extend(piece, cache)
             scores, caches = model.extend(new, caches)
             outputs.append(output)
             logits.append(scores)

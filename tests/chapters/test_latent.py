@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from mha_lab import MultiHeadAttention, causal_mask, padding_mask
-from mha_lab.chapters.language_model import attend_with_cache
 from mha_lab.chapters.latent import LatentAttention, attend_with_latent_cache, cache_numbers
-from tests.references import TOLERANCE, assert_close
+from tests.references import TOLERANCE, Shapes, assert_close
 
 BATCH, N, D_MODEL, HEADS = 2, 9, 17, 3
 SIZES = {"kv_rank": 11, "q_rank": 13, "d_nope": 7, "d_rope": 10, "d_v": 5}
@@ -97,6 +96,18 @@ def test_piece_by_piece_equals_the_whole_and_the_cache_stays_as_it_was(dtype, ab
             assert_close(part, expected, TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("absorbed", [True, False])
+def test_a_cache_computes_no_weights(absorbed):
+    layer, x = made(), tokens()
+    _, cache = attend_with_latent_cache(layer, x[:, :2])
+    with Shapes() as shapes:
+        attend_with_latent_cache(layer, x[:, 2:], cache, absorbed=absorbed)
+    assert not shapes.weights(N - 2, N)
+    with Shapes() as shapes:
+        layer(x, absorbed=absorbed)
+    assert shapes.weights(N, N)
+
+
 def test_the_numbers_that_are_kept():
     d_head, n = 5, 4
     counted = cache_numbers(6, d_head, num_groups=2, kv_rank=11, d_rope=10)
@@ -105,7 +116,7 @@ def test_the_numbers_that_are_kept():
     kept = [sum(part.numel() for part in ours) // n]
     for heads in (1, 2, 6):
         layer = MultiHeadAttention(6 * d_head, 6, num_kv_heads=heads)
-        _, cache = attend_with_cache(layer, torch.randn(1, n, 6 * d_head))
+        _, cache = layer.extend(torch.randn(1, n, 6 * d_head))
         kept.append((cache.key.numel() + cache.value.numel()) // n)
     assert list(counted) == kept[::-1]
     # DeepSeek-V2: "equal to GQA with only 2.25 groups"

@@ -77,7 +77,7 @@ def test_equal_to_the_original_in_every_path(name, number, dtype, request):
     fused, none = ours(x, mask=causal_mask(N), need_weights=False)
     pieces, cache = [], None
     for piece in x.split([1, 3, 1, 2], dim=1):
-        new, cache = attend_with_cache(ours, piece, cache)
+        new, cache = ours.extend(piece, cache)
         pieces.append(new)
     assert none is None
     pairs = [(weights, expected_weights)]
@@ -145,7 +145,10 @@ def test_a_window_counts_back_from_the_query(n_query, n_key, window):
 
 @pytest.mark.parametrize("d_v", [D_K, 3])
 @pytest.mark.parametrize("score", [None, AlibiScore(HEADS)])
-@pytest.mark.parametrize("mask", [None, causal_mask(N), torch.zeros(N, N, dtype=torch.bool)])
+@pytest.mark.parametrize(
+    "mask",
+    [None, causal_mask(N), torch.zeros(N, N, dtype=torch.bool), causal_mask(N)[:, 2:3], torch.tensor(True)],
+)
 def test_a_sink_takes_weight_and_gives_nothing(mask, score, d_v):
     """By the definition; with gradients, in the weights and in the fused kernel."""
     options = {"d_k": D_K, "d_v": d_v, "num_kv_heads": KV_HEADS, "score": score}
@@ -262,42 +265,42 @@ def test_a_cache_of_another_layer_is_refused_and_nothing_changes(other):
     """Even if it has the shapes of this layer's cache; the message names both windows."""
     maker = MultiHeadAttention(12, 4, **{"num_kv_heads": 2, "window": 3} | other)
     x = torch.randn(1, 5, 12)
-    _, cache = attend_with_cache(maker, x)
+    _, cache = maker.extend(x)
     before = [part.clone() for part in cache[:2]]
     wanted = "cache: expected a cache of this layer, with window = 3"
     with pytest.raises(
         ValueError, match=rf"^{wanted}, got one of another layer, with window = {maker.window}\."
     ):
-        attend_with_cache(GROUPED, x, cache)
+        GROUPED.extend(x, cache)
     assert all(map(torch.equal, before, cache[:2]))
 
 
 def test_a_cache_is_refused_after_its_layer_got_another_window():
     layer, x = MultiHeadAttention(12, 4, window=3), torch.randn(1, 5, 12)
-    _, cache = attend_with_cache(layer, x)
+    _, cache = layer.extend(x)
     layer.window = 4
     with pytest.raises(
         ValueError, match="of this layer, with window = 4, got one of this layer, with window = 3"
     ):
-        attend_with_cache(layer, x, cache)
+        layer.extend(x, cache)
 
 
 @torch.no_grad()
 def test_a_copy_of_a_cache_goes_on_and_a_cache_does_not_keep_its_layer_alive():
     layer, x = MultiHeadAttention(12, 4, window=3), torch.randn(1, 5, 12)
-    _, cache = attend_with_cache(layer, x)
-    one, two = (attend_with_cache(layer, x, kept)[0] for kept in (cache, copy.deepcopy(cache)))
+    _, cache = layer.extend(x)
+    one, two = (layer.extend(x, kept)[0] for kept in (cache, copy.deepcopy(cache)))
     assert torch.equal(one, two)
     del layer
     gc.collect()
     assert cache.layer() is None
     with pytest.raises(ValueError, match="got one of another layer, with window = 3"):
-        attend_with_cache(GROUPED, x, cache)
+        GROUPED.extend(x, cache)
 
 
 def of_grouped(dtype=torch.float32, batch=1):
     """A cache that GROUPED made, in another dtype or for another batch."""
-    _, cache = attend_with_cache(GROUPED, torch.randn(batch, 5, 12))
+    _, cache = GROUPED.extend(torch.randn(batch, 5, 12))
     return cache._replace(key=cache.key.to(dtype), value=cache.value.to(dtype))
 
 
@@ -311,14 +314,21 @@ LATENT = LatentAttention(12, 4, kv_rank=5, d_nope=4, d_rope=2)
         (lambda x: (GROUPED, x, LATENT.compress(x)), TypeError, "cache: expected the Cache .+ LatentCache"),
         (lambda x: (GROUPED, x, (x, x)), TypeError, "cache: expected the Cache that .+, got tuple"),
         (lambda x: (GROUPED, x, x), TypeError, "cache: expected the Cache that .+, got Tensor"),
-        (lambda x: (LATENT, x), TypeError, "layer: expected a MultiHeadAttention, got LatentAttention"),
         (lambda x: (GROUPED, x.double()), TypeError, "x: expected the dtype of q_proj.weight"),
         (lambda x: (GROUPED, x, of_grouped(torch.float64)), TypeError, "cache.key: expected the dtype of x"),
         (lambda x: (GROUPED, x, of_grouped(batch=2)), ValueError, r"cache: .+\(1, 2, 3, 3\).+ this batch\?"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_a_call_is_refused_before_anything_is_computed(call, error, says, monkeypatch):
-    arguments = call(torch.randn(1, 5, 12))
+    layer, *arguments = call(torch.randn(1, 5, 12))
     monkeypatch.setattr(torch.nn.Linear, "forward", lambda *_: pytest.fail("something was computed"))
     with pytest.raises(error, match="^" + says):
-        attend_with_cache(*arguments)
+        layer.extend(*arguments)
+
+
+@pytest.mark.unchecked
+def test_the_name_in_the_chapters_is_the_method_of_the_layer():
+    x = torch.randn(1, 5, 12)
+    assert torch.equal(attend_with_cache(GROUPED, x)[0], GROUPED.extend(x)[0])
+    with pytest.raises(TypeError, match=r"^layer: expected a MultiHeadAttention, got LatentAttention"):
+        attend_with_cache(LATENT, x)

@@ -5,7 +5,6 @@ import torch
 
 from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.chapters import story_model
-from mha_lab.chapters.language_model import attend_with_cache
 from mha_lab.chapters.streaming import attend_in_stream
 from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import Rotary
@@ -93,7 +92,7 @@ def test_without_first_tokens_it_is_the_cache_of_a_window():
     outputs, caches = stream(layer, x, 0, 4)
     layer.window = 4
     with torch.no_grad():
-        rolling, cache = attend_with_cache(layer, x)
+        rolling, cache = layer.extend(x)
     assert_close(outputs, rolling, 1e-12)
     assert_close(caches[-1].key, cache.key, 1e-12)
 
@@ -149,10 +148,10 @@ def kept(**changes):
     ("changes", "error", "says"),
     [
         ({"x": X.tolist()}, TypeError, "x: expected a torch.Tensor"),
-        ({"x": X[0]}, ValueError, "x: expected a tensor of shape"),
+        ({"x": X[0, 0]}, ValueError, "x: expected a tensor of shape"),
         ({"x": X.long()}, TypeError, "x: expected a floating-point"),
         ({"x": X.double()}, TypeError, "x: expected the dtype of q_proj.weight"),
-        ({"x": X[..., :5]}, ValueError, "x: expected a last axis of d_model = 12"),
+        ({"x": X[..., :5]}, ValueError, "x: expected a last axis of qdim = 12"),
         ({"x": X.expand(1, 2, 12)}, ValueError, r"x: expected one new token, got 2.+x\.split"),
         ({"x": X.expand(2, 1, 12)}, ValueError, r"cache: expected shapes \(2, .+ this batch"),
         ({"first": -1}, ValueError, "first: expected at least 0"),
@@ -161,7 +160,7 @@ def kept(**changes):
         ({"first": 2}, ValueError, "cache: expected first = 2 and recent = 3, got first = 1"),
         ({"cache": kept()[:2]}, TypeError, "cache: expected the StreamCache .+, got tuple"),
         (
-            {"cache": attend_with_cache(LAYER, X)[1]},
+            {"cache": LAYER.extend(X)[1]},
             TypeError,
             "cache: expected the StreamCache .+, got Cache",
         ),
