@@ -50,7 +50,7 @@ PICTURE = re.compile(r"<img [^>]*>")
 FIGURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./)?(figures/[^)]+)\)")
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PART = re.compile(r'(\w+)\(?\["<b>([^<"]*)</b><br/>([^<"]*)"\]\)?')  # name["<b>title</b><br/>text"]
-ARROW = re.compile(r"(\w+) --> (\w+)")
+ARROW = re.compile(r"(\w+) -->(?:\|([^|]*)\|)? (\w+)")  # name -->|what is passed| name, or without a label
 EXPLORABLE = re.compile(
     r'<div class="explorable(?: asked)?">(<img [^>]*>)<script type="application/json">(.*)</script></div>'
 )
@@ -303,7 +303,7 @@ def with_figures(path: Path, source: Path) -> str:
 def diagram(text: str) -> str:
     """A Mermaid flowchart as rows of boxes, the arrows down: no script draws it, and a phone has room for it.
 
-    A box says where its arrows lead.
+    A box says where its arrows lead: what it imports from, or, if they have labels, what it passes to whom.
     """
     boxes, arrows = {}, []
     for line in filter(None, (line.strip() for line in text.splitlines()[1:])):
@@ -315,12 +315,14 @@ def diagram(text: str) -> str:
             raise ValueError(f"expected a part or an arrow, got {line!r}")
 
     def height(name: str) -> int:
-        return max((1 + height(end) for begin, end in arrows if begin == name), default=0)
+        return max((1 + height(end) for begin, _, end in arrows if begin == name), default=0)
 
     rows: dict[int, list[str]] = {}
     for name, (title, said) in boxes.items():
-        ends = ", ".join(boxes[end][0] for begin, end in arrows if begin == name)
-        below = f"<small>imports from {html.escape(ends)}</small>" if ends else ""
+        leads = [(label, boxes[end][0]) for begin, label, end in arrows if begin == name]
+        ends = ", ".join(f"{label} to {title}" if label else title for label, title in leads)
+        ends = ends if any(label for label, _ in leads) else f"imports from {ends}"
+        below = f"<small>{html.escape(ends)}</small>" if leads else ""
         box = f"<div><b>{html.escape(title)}</b> <span>{html.escape(said)}</span> {below}</div>"
         rows.setdefault(height(name), []).append(box)
     listed = (f"<li>{''.join(rows[i])}</li>" for i in sorted(rows, reverse=True))

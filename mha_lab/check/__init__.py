@@ -9,45 +9,15 @@
 
 import difflib
 import inspect
-from dataclasses import replace
 from typing import Any
 
 from mha_lab.check._progress import Progress, following, progress, record
-from mha_lab.check.diagnosis import Diagnosis, diagnose
-from mha_lab.check.report import make, points, present
+from mha_lab.check.diagnosis import diagnose
+from mha_lab.check.report import CheckResult, show
 from mha_lab.check.runner import run
 from mha_lab.exercises import Exercise, Rng, find, names
 
 __all__ = ["CheckResult", "Progress", "check", "progress", "solution"]
-
-
-class CheckResult(float):
-    """The points earned, as a number; everything else, as attributes.
-
-    ``points`` and ``possible``; ``passed`` and ``attempted``; ``diagnosis``, the name of the mistake
-    (``"wrong"`` if it is none of the known ones, ``None`` if right or not attempted); ``message``, the
-    text that the learner read.
-    """
-
-    points: float
-    possible: float
-    passed: bool
-    attempted: bool
-    diagnosis: str | None
-    message: str
-
-    def __new__(cls, exercise: Exercise, diagnosis: Diagnosis | None, message: str) -> "CheckResult":
-        passed = diagnosis is not None and diagnosis.name is None
-        result = super().__new__(cls, exercise.points if passed else 0)
-        result.points, result.possible = float(result), float(exercise.points)
-        result.passed, result.attempted = passed, diagnosis is not None
-        result.diagnosis = diagnosis.name if diagnosis else None
-        result.message = message
-        return result
-
-    def _repr_html_(self) -> str:
-        """Nothing that is seen: the report above says the points, and a notebook shows no bare number."""
-        return f"<span hidden>{self:g} of {points(self.possible)}</span>"
 
 
 def check(answer: Any) -> CheckResult:
@@ -71,16 +41,13 @@ def check(answer: Any) -> CheckResult:
     exercise = _find(answer)
     problems = list(exercise.problems(Rng()))
     outcomes = run(exercise, answer, problems)
-    diagnosis = diagnose(exercise, problems, outcomes)
-    report, problem = make(exercise, diagnosis), ""
-    if report.state == "right":
-        problem, after = record(exercise), following(exercise)
-        if after:
-            report = replace(report, following=after.name, section=after.section, chapter=after.chapter)
-    present(report)
+    diagnosis = diagnose(exercise, exercise.trials(problems, outcomes))
+    right = diagnosis is not None and diagnosis.name is None
+    problem = record(exercise) if right else ""
+    result = show(exercise, diagnosis, following(exercise) if right else None)
     if problem:
         print(problem)
-    return CheckResult(exercise, diagnosis, str(report))
+    return result
 
 
 def solution(name: str) -> None:

@@ -189,6 +189,15 @@ def _unpack(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     return "There are more or fewer values on the right than names on the left."
 
 
+def _missing(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    """Python writes the names in single quotation marks, PyTorch in double ones."""
+    names = re.findall(r"['\"](\w+)['\"]", found.group(1))
+    if names and names[0].startswith(("dim", "axis")):
+        return "An argument is missing in this call. Which axis does it run over?"
+    these = "An argument is" if len(names) == 1 else "Some arguments are"
+    return f"{these} missing in this call: {', '.join(f'`{name}`' for name in names)}."
+
+
 def _few(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     return (
         f"The equation of the einsum names {found.group(1)} axes, but the tensor has {found.group(2)}. "
@@ -273,10 +282,7 @@ RULES: list[tuple[str, Says]] = [
         r"not implemented for '(Long|Int|Bool)'",
         "This operation needs floating-point numbers, not integers or booleans: `.float()` converts them.",
     ),
-    (
-        r"missing \d+ required positional argument",
-        "An argument is missing in this call. Which axis does it run over?",
-    ),
+    (r"missing \d+ required [\w-]+ arguments?: ([^\n]*)", _missing),
     (
         r"(takes (from \d+ to )?\d+ positional arguments? but|unexpected keyword)",
         "This call passes arguments that the function does not take.",

@@ -18,10 +18,10 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
     if len(pairs) == 1 and not isinstance(expected, tuple):
         return _sentence("Your result", *pairs[0])
     names = labels or tuple(f"result {i}" for i in range(len(pairs)))
-    asks = [name.endswith(NAN) for name in names]  # where is it NaN? answered in booleans
+    asks = [name.endswith(NAN) for name in names]  # such a result has a boolean for each place: is it NaN?
     names = tuple(name.removesuffix(NAN) for name in names)
     wrong = [i for i, (one, other) in enumerate(pairs) if not same(one, other)]
-    # A wrong shape is said first, then wrong weights: the rest is made from them.
+    # The report names a wrong shape first, then wrong weights, because other results are computed from these.
     wrong.sort(key=lambda i: (shape(pairs[i][0]) == shape(pairs[i][1]), not _are_weights(pairs[i][0])))
     right = [names[i] for i in range(len(pairs)) if i not in wrong]
     sentences = [(_nan if asks[i] else _sentence)(f"Your {names[i]}", *pairs[i]) for i in wrong]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from mha_lab.check.diagnosis import Diagnosis
-from mha_lab.check.runner import Plain
 from mha_lab.exercises import Exercise
 from mha_lab.exercises import _results as compare
+from mha_lab.exercises._results import Plain
 
 MARKS = {"right": "✓", "wrong": "✗", "open": "○"}
 BARS = {"right": "--jp-success-color1, #2e7d32", "wrong": "--jp-error-color1, #d32f2f"}
@@ -93,14 +93,51 @@ def points(number: int | float) -> str:
     return f"{number:g} point" + ("" if number == 1 else "s")
 
 
-def make(exercise: Exercise, diagnosis: Diagnosis | None) -> Report:
+class CheckResult(float):
+    """The points earned, as a number; everything else, as attributes.
+
+    ``points`` and ``possible``; ``passed`` and ``attempted``; ``diagnosis``, the name of the mistake
+    (``"wrong"`` if it is none of the known ones, ``None`` if right or not attempted); ``message``, the
+    text that the learner read.
+    """
+
+    points: float
+    possible: float
+    passed: bool
+    attempted: bool
+    diagnosis: str | None
+    message: str
+
+    def __new__(cls, exercise: Exercise, diagnosis: Diagnosis | None, message: str) -> "CheckResult":
+        passed = diagnosis is not None and diagnosis.name is None
+        result = super().__new__(cls, exercise.points if passed else 0)
+        result.points, result.possible = float(result), float(exercise.points)
+        result.passed, result.attempted = passed, diagnosis is not None
+        result.diagnosis = diagnosis.name if diagnosis else None
+        result.message = message
+        return result
+
+    def _repr_html_(self) -> str:
+        """Nothing that is seen: the report above says the points, and a notebook shows no bare number."""
+        return f"<span hidden>{self:g} of {points(self.possible)}</span>"
+
+
+def show(exercise: Exercise, diagnosis: Diagnosis | None, after: Exercise | None = None) -> CheckResult:
+    """Show the report on one answer; ``after`` is the exercise that comes next, if this one is right."""
+    report = make(exercise, diagnosis, after)
+    present(report)
+    return CheckResult(exercise, diagnosis, str(report))
+
+
+def make(exercise: Exercise, diagnosis: Diagnosis | None, after: Exercise | None = None) -> Report:
     """The report on one answer; ``diagnosis`` is ``None`` for a stub."""
     name, none = exercise.name, f"0 of {points(exercise.points)}"
     if diagnosis is None:
         said = f"The bug in {name} is still there" if exercise.bug else f"{name} is not written yet"
         return Report(f"{said}: {none}.", state="open")
     if diagnosis.name is None:
-        return Report(f"{name} is right: {points(exercise.points)}.", state="right")
+        step = {"following": after.name, "section": after.section, "chapter": after.chapter} if after else {}
+        return Report(f"{name} is right: {points(exercise.points)}.", state="right", **step)
     lines = [diagnosis.seen] if diagnosis.seen else []
     if diagnosis.cause:
         cause = diagnosis.cause.strip()
@@ -121,7 +158,7 @@ def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> l
     names = inspect.signature(exercise.answer).parameters
     lines = ["For example:"] if names else []
     lines += [f"  {name} = {_show(value)}" for name, value in zip(names, arguments, strict=False)]
-    if exercise.accepts is not None:  # what was seen says it: there is no single expected result
+    if exercise.accepts is not None:  # many results are right, so none is shown as expected
         if isinstance(got, tuple) and len(got) == len(exercise.results):
             return [
                 *lines,

@@ -25,47 +25,24 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mha_lab.check import trace
-from mha_lab.exercises import Exercise
+from mha_lab.exercises import CHANGEABLE, Exercise, copies
 from mha_lab.exercises._finished import refusing
-from mha_lab.exercises._results import MAX_RESULTS, Plain, fits, plain
+from mha_lab.exercises._results import MAX_RESULTS, MAX_WORDS, Outcome, Plain, fits, plain, words
 
-SECONDS = (
-    10.0  # of the processor: the first `jacrev` or `FlopCounterMode` of a process alone takes up to four
-)
-PATIENCE = 4  # times as long by the clock, for an answer that waits, or on a machine with much else to do
+# Of the processor's time. The first use of `jacrev` or `FlopCounterMode` in a process takes up to four.
+SECONDS = 10.0
+PATIENCE = 4  # times SECONDS may pass on the clock: an answer may wait, and the machine may have other work
 MEMORY = 2 * 2**30  # bytes that an answer may ask for on top of what the kernel has
-MAX_WORDS = 2000
 
-CHANGEABLE = Tensor, list  # arguments that an answer can change
 Apply = Callable[[Any, tuple], Any]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of one problem.
-
-    ``kind`` is ``returned``, ``raised``, ``stub``, ``too slow`` or ``died``; ``value`` is the result, or the
-    exception's name and text. ``inputs`` are the arguments after the call. ``where``, ``reads``,
-    ``code`` and ``xor`` are what ``trace`` says about the answer.
-    """
-
-    kind: str
-    value: Any = None
-    inputs: Any = None
-    where: dict[str, Any] = field(default_factory=dict)
-    reads: tuple[tuple[str, str], ...] = ()
-    code: str = ""
-    xor: bool = False
 
 
 def encode(value: Any) -> Any:
@@ -114,31 +91,6 @@ def _number(text: str) -> float | int | None:
         return float(text) if text not in ("None", "True", "False") else None
 
 
-def compute(exercise: Exercise, answer: Any, arguments: tuple) -> Outcome:
-    """One problem for code that is trusted: a solution, or a known mistake."""
-    try:
-        return Outcome("returned", plain(exercise.apply(answer, copies(arguments))))
-    except Exception as error:
-        return Outcome("raised", _words(error))
-
-
-def copies(arguments: tuple) -> tuple:
-    """The arguments for an answer, which may change or inspect them."""
-    return tuple(_copy(argument) for argument in arguments)
-
-
-def _copy(argument: Any) -> Any:
-    """A new tensor or list; a function without its name, which would tell what it does."""
-    if isinstance(argument, FunctionType):
-        code = argument.__code__.replace(co_name="function", co_qualname="function")
-        return FunctionType(
-            code, argument.__globals__, "function", argument.__defaults__, argument.__closure__
-        )
-    if isinstance(argument, list):
-        return argument.copy()
-    return argument.clone() if isinstance(argument, Tensor) else argument
-
-
 def attempt(apply: Apply, answer: Any, arguments: tuple) -> dict:
     """One problem for code that is not trusted, as JSON: whatever the answer does, this returns."""
     said: dict[str, Any] = {"where": {}, "reads": [], "code": "", "xor": False}
@@ -151,16 +103,12 @@ def attempt(apply: Apply, answer: Any, arguments: tuple) -> dict:
     except BaseException as error:  # SystemExit and KeyboardInterrupt raised by the answer too
         if isinstance(error, _TooSlow):
             raise
-        said |= {"kind": "raised", "value": {"text": _words(error)}}
+        said |= {"kind": "raised", "value": {"text": words(error)}}
         with contextlib.suppress(Exception):
             said["kind"] = "stub" if trace.is_stub(error, answer) else "raised"
             said["where"] = trace.where(error, answer)
     kept = [argument for argument in arguments if isinstance(argument, CHANGEABLE)]
     return said | {"inputs": encode(tuple(map(plain, kept)))}
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}\n{error}"[:MAX_WORDS]
 
 
 def read(message: Any) -> Outcome:

@@ -5,19 +5,24 @@ An exercise has problems to try an answer on, a solution, and the mistakes that 
 
 import os
 import random
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 from pkgutil import iter_modules
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mha_lab.exercises._results import Outcome, Trial, plain, same, words
+
 Answer = Callable[..., Any]
 PRIMES = (2, 3, 5, 7, 11)
+CHANGEABLE = Tensor, list  # arguments that an answer can change
 
 
 class Rng:
@@ -145,6 +150,46 @@ class Exercise:
     def apply(self, answer: Answer, arguments: tuple) -> Any:
         """The result that is judged."""
         return answer(*arguments) if self.call is None else self.call(answer, *arguments)
+
+    def compute(self, answer: Answer, arguments: tuple) -> Outcome:
+        """One problem for code that is trusted: the solution, or a known mistake."""
+        with warnings.catch_warnings(action="ignore"):
+            try:
+                return Outcome("returned", plain(self.apply(answer, copies(arguments))))
+            except Exception as error:
+                return Outcome("raised", words(error))
+
+    def expected(self, arguments: tuple) -> Any:
+        """The result of the solution, as ``plain`` converts it."""
+        return self.compute(self.answer, arguments).value
+
+    def trials(self, problems: list[tuple], outcomes: list[Outcome]) -> list[Trial]:
+        """The outcomes beside the expected results: the answer has ended before these are computed."""
+        pairs = zip(problems, outcomes, strict=True)
+        return [Trial(problem, self.expected(problem), outcome) for problem, outcome in pairs]
+
+    def is_right(self, trial: Trial) -> bool:
+        """Whether the answer is right on this problem."""
+        if trial.outcome.kind != "returned":
+            return False
+        if self.accepts is not None:
+            return self.accepts(trial.got, *trial.problem) is None
+        return same(trial.expected, trial.got)
+
+
+def copies(arguments: tuple) -> tuple:
+    """The arguments for an answer, which may change or inspect them."""
+    return tuple(_copy(argument) for argument in arguments)
+
+
+def _copy(given: Any) -> Any:
+    """A new tensor or list; a function without its name, which would tell what it does."""
+    if isinstance(given, FunctionType):
+        code = given.__code__.replace(co_name="function", co_qualname="function")
+        return FunctionType(code, given.__globals__, "function", given.__defaults__, given.__closure__)
+    if isinstance(given, list):
+        return given.copy()
+    return given.clone() if isinstance(given, Tensor) else given
 
 
 def names() -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ HALVES = "float16", "bfloat16"
 MAX_SHOWN = 24  # numbers of one tensor that are printed
 MAX_BYTES = 32 * 2**20  # of one result
 MAX_RESULTS = 8
+MAX_WORDS = 2000  # characters of an error
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,43 @@ class Plain:
     dtype: str
     array: np.ndarray | None = None
     source: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of one problem.
+
+    ``kind`` is ``returned``, ``raised``, ``stub``, ``too slow`` or ``died``; ``value`` is the result, or the
+    exception's name and text. ``inputs`` are the arguments after the call. ``where``, ``reads``,
+    ``code`` and ``xor`` are what ``trace`` says about the answer.
+    """
+
+    kind: str
+    value: Any = None
+    inputs: Any = None
+    where: dict[str, Any] = field(default_factory=dict)
+    reads: tuple[tuple[str, str], ...] = ()
+    code: str = ""
+    xor: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One problem, the expected result, and the outcome of an answer."""
+
+    problem: tuple
+    expected: Any
+    outcome: Outcome
+
+    @property
+    def got(self) -> Any:
+        """The answer's result."""
+        return self.outcome.value
+
+
+def words(error: BaseException) -> str:
+    """The exception's name, and its text on the lines after it."""
+    return f"{type(error).__name__}\n{error}"[:MAX_WORDS]
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -24,8 +24,8 @@ from torch import Tensor
 
 import mha_lab.check
 from mha_lab.check import trace
-from mha_lab.check.runner import PATIENCE, Plain, copies, decode, encode, in_a_child, limit_memory
-from mha_lab.exercises import Exercise, Rng, find
+from mha_lab.check.runner import PATIENCE, Plain, decode, encode, in_a_child, limit_memory
+from mha_lab.exercises import Exercise, Rng, copies, find
 from mha_lab.grading.sandbox import MEMORY, fingerprint
 
 MAX_TRIES = 30  # definitions of one function

@@ -26,8 +26,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mha_lab.check.diagnosis import Diagnosis, diagnose
-from mha_lab.check.runner import copies, in_this_process, read
-from mha_lab.exercises import Rng, find
+from mha_lab.check.runner import in_this_process, read
+from mha_lab.exercises import Rng, copies, find
 from tests.notebooks.chapters import NAMES, code_cells
 from tests.notebooks.chapters import read as chapter
 
@@ -68,7 +68,7 @@ def diagnosis_of(
     problems = list(exercise.problems(Rng(seed)))
     refused = exercise.refused if refused is None else refused
     messages = in_this_process(exercise.apply, answer, [copies(p) for p in problems], refused)
-    return diagnose(exercise, problems, [read(message) for message in messages])
+    return diagnose(exercise, exercise.trials(problems, [read(message) for message in messages]))
 
 
 def named(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mha_lab.check import runner
-from mha_lab.exercises import Rng, find, names
+from mha_lab.exercises import CHANGEABLE, Rng, find, names
 from tests.check.corpus import diagnosis_of, named
 
 pytestmark = [pytest.mark.unchecked, pytest.mark.filterwarnings("ignore")]
@@ -101,7 +101,7 @@ def changing(name, i):
     return named(answer, name)
 
 
-CHANGEABLE = [
+CHANGED = [
     (name, i)
     for name in COMPUTED
     for i, (argument, _) in enumerate(
@@ -111,11 +111,11 @@ CHANGEABLE = [
             strict=False,
         )
     )
-    if isinstance(argument, runner.CHANGEABLE)
+    if isinstance(argument, CHANGEABLE)
 ]
 
 
-@pytest.mark.parametrize(("name", "i"), CHANGEABLE)
+@pytest.mark.parametrize(("name", "i"), CHANGED)
 def test_no_argument_may_be_changed_in_any_exercise(name, i):
     mistake, sentence = said(name, changing(name, i))
     assert mistake == "changes-its-input"

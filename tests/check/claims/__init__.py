@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mha_lab.check.diagnosis import Diagnosis
-from mha_lab.check.runner import Outcome, compute
-from mha_lab.exercises import Exercise, Rng, find
+from mha_lab.check.diagnosis import Diagnosis, alike
+from mha_lab.exercises import Rng, find
 from mha_lab.exercises import _results as compare
+from mha_lab.exercises._results import Trial
 from tests.check.claims.sentences import denied
 
 SEED = 2000
@@ -27,32 +27,23 @@ def untrue(name: str, diagnosis: Diagnosis, answer: Callable[..., Any]) -> str:
     """What is not so in the report on this answer; an empty string if all is."""
     exercise = find(name)
 
-    def fresh() -> list[tuple[bool, Any]]:
+    def fresh() -> list[Trial]:
         problems = list(exercise.problems(Rng(SEED)))
-        results = [_of(exercise, answer, problem) for problem in problems]
-        return [
-            (
-                got.kind == "returned"
-                and _right(exercise, problem, _of(exercise, exercise.answer, problem).value, got.value),
-                got.value,
-            )
-            for problem, got in zip(problems, results, strict=True)
-        ]
+        return exercise.trials(problems, [exercise.compute(answer, problem) for problem in problems])
 
-    if reason := denied(exercise, diagnosis, fresh):
+    if reason := denied(exercise, diagnosis, lambda: [(exercise.is_right(t), t.got) for t in fresh()]):
         return reason
     if diagnosis.name not in exercise.mistakes:
         return ""
     mistake = exercise.mistakes[diagnosis.name]
-    for problem in exercise.problems(Rng(SEED)):
-        got, expected = _of(exercise, answer, problem), _of(exercise, exercise.answer, problem)
-        if got.kind == "returned" and _right(exercise, problem, expected.value, got.value):
-            continue
-        claim = CLAIMS.get((name, diagnosis.name))
-        if claim is None or got.kind == "raised":  # two at once, or an error: what is said is done again
-            if not any(_alike(got, _of(exercise, variant, problem)) for variant in mistake.variants):
+    claim = CLAIMS.get((name, diagnosis.name))
+    for trial in (t for t in fresh() if not exercise.is_right(t)):
+        # Two mistakes at once have no claim, and an error has no result: then a variant must do the same.
+        if claim is None or trial.outcome.kind == "raised":
+            variants = (exercise.compute(variant, trial.problem) for variant in mistake.variants)
+            if not any(alike(trial.outcome, outcome) for outcome in variants):
                 return f"{diagnosis.name}: no variant does this on a fresh problem"
-        elif not claim(problem, numbers(expected.value), numbers(got.value)):
+        elif not claim(trial.problem, numbers(trial.expected), numbers(trial.got)):
             return f"{diagnosis.name}: the claim does not hold on a fresh problem"
     return ""
 
@@ -72,19 +63,3 @@ def numbers(value: Any) -> Any:
         return tuple(numbers(item) for item in value)
     array = compare.as_array(value)
     return value if array is None else array
-
-
-def _of(exercise: Exercise, answer: Callable[..., Any], problem: tuple) -> Outcome:
-    return compute(exercise, answer, problem)
-
-
-def _right(exercise: Exercise, problem: tuple, expected: Any, got: Any) -> bool:
-    if exercise.accepts is not None:
-        return exercise.accepts(got, *problem) is None
-    return compare.same(expected, got)
-
-
-def _alike(one: Outcome, other: Outcome) -> bool:
-    if one.kind != other.kind:
-        return False
-    return one.value == other.value if one.kind == "raised" else compare.same(other.value, one.value)
