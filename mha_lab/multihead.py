@@ -400,7 +400,10 @@ def _weights_then_biases(projections: Sequence[nn.Linear], take: Take = lambda p
 
 
 def _torch_parameters(module: nn.MultiheadAttention, take: Take = lambda p: p) -> list[Tensor]:
-    """The same list, from the packed tensors of PyTorch's layer; ``take`` is called before unpacking."""
+    """The weights, then the biases, of PyTorch's layer, in the order of ``_parts``.
+
+    PyTorch may store those of query, key and value in one tensor: ``take`` gets it before it is cut.
+    """
     if module.in_proj_weight is not None:
         weights = list(take(module.in_proj_weight).chunk(3))
     else:

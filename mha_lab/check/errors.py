@@ -196,6 +196,13 @@ def _few(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     )
 
 
+def _missing(found: re.Match, line: str, ranks: dict, where: dict) -> str:
+    names = re.findall(r"[\"'](\w+)[\"']", found.group(1))
+    called = " and ".join(f"`{name}`" for name in names) or found.group(1)
+    axis = " `dim` is the axis along which the function works." if "dim" in names else ""
+    return f"This call needs {called}, too.{axis}"
+
+
 XOR = "In Python, `^` is no power: it is exclusive or, which compares bits. A power is `**`, as in `n ** 2`."
 
 Says = str | Callable[[re.Match, str, dict, dict], str]
@@ -274,8 +281,8 @@ RULES: list[tuple[str, Says]] = [
         "This operation needs floating-point numbers, not integers or booleans: `.float()` converts them.",
     ),
     (
-        r"missing \d+ required positional argument",
-        "An argument is missing in this call. Which axis does it run over?",
+        r"missing \d+ required positional arguments?: ([^\n]*)",
+        _missing,
     ),
     (
         r"(takes (from \d+ to )?\d+ positional arguments? but|unexpected keyword)",

@@ -21,7 +21,7 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
     asks = [name.endswith(NAN) for name in names]  # where is it NaN? answered in booleans
     names = tuple(name.removesuffix(NAN) for name in names)
     wrong = [i for i, (one, other) in enumerate(pairs) if not same(one, other)]
-    # A wrong shape is said first, then wrong weights: the rest is made from them.
+    # A result of a wrong shape is described first, or else the weights: the others are computed from them.
     wrong.sort(key=lambda i: (shape(pairs[i][0]) == shape(pairs[i][1]), not _are_weights(pairs[i][0])))
     right = [names[i] for i in range(len(pairs)) if i not in wrong]
     sentences = [(_nan if asks[i] else _sentence)(f"Your {names[i]}", *pairs[i]) for i in wrong]

@@ -26,8 +26,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mha_lab.check.diagnosis import Diagnosis, diagnose
-from mha_lab.check.runner import copies, in_this_process, read
-from mha_lab.exercises import Rng, find
+from mha_lab.check.runner import compute, copies, in_this_process, read
+from mha_lab.exercises import Exercise, Rng, find
+from mha_lab.exercises import _results as compare
 from tests.notebooks.chapters import NAMES, code_cells
 from tests.notebooks.chapters import read as chapter
 
@@ -61,14 +62,24 @@ class Try:
 
 
 def diagnosis_of(
-    name: str, answer: Callable[..., Any], seed: int = 0, refused: list[Any] | None = None
+    name: str | Exercise, answer: Callable[..., Any], seed: int = 0, refused: list[Any] | None = None
 ) -> Diagnosis | None:
     """``check``'s verdict on one draw; 20 times as fast as ``check``."""
-    exercise = find(name)
+    exercise = find(name) if isinstance(name, str) else name
     problems = list(exercise.problems(Rng(seed)))
     refused = exercise.refused if refused is None else refused
     messages = in_this_process(exercise.apply, answer, [copies(p) for p in problems], refused)
     return diagnose(exercise, problems, [read(message) for message in messages])
+
+
+def agrees(exercise: Exercise, answer: Callable[..., Any], problem: tuple) -> bool:
+    """The answer is right on this problem."""
+    got = compute(exercise, answer, problem)
+    if got.kind == "raised":
+        return False
+    if exercise.accepts is not None:
+        return exercise.accepts(got.value, *problem) is None
+    return compare.same(compute(exercise, exercise.answer, problem).value, got.value)
 
 
 def named(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -18,6 +18,8 @@ pytestmark = [
 NAMES = {"torch": torch, "np": np, "math": math, "F": torch.nn.functional, "mha_lab": mha_lab}
 NAMES |= {"split_heads": mha_lab.split_heads, "two": lambda one, other: one}
 LINES = {
+    "torch.softmax(x)": "This call needs `dim`, too. `dim` is the axis",
+    "two(x)": "This call needs `other`, too.",
     "x.T @ x": "`.T` reverses all of them",
     "x + x.transpose(0, 1)": "`transpose(0, 1)` swaps the first two",
     "x / x.sum(-1)": "`keepdim=True` keeps the axis",
@@ -58,7 +60,6 @@ LINES = {
     "x[0, 0, 0, 0]": "more indices than axes",
     "torch.arange(6).mean()": "`.float()` converts",
     "torch.softmax(torch.arange(6), 0)": "`.float()` converts",
-    "torch.softmax(x)": "Which axis",
     "two(1, 2, 3)": "arguments that the function does not take",
     "F.cross_entropy(x, torch.zeros(2, 3).long())": "the vocabulary on axis 1",
     "split_heads(x, 4)": "rejects its argument `num_heads`",

@@ -2,26 +2,15 @@
 
 import pytest
 
-from mha_lab.check.runner import SECONDS, compute
+from mha_lab.check.runner import SECONDS
 from mha_lab.exercises import Rng, find, names
-from mha_lab.exercises import _results as compare
 from tests.check.claims import untrue
-from tests.check.corpus import diagnosis_of
+from tests.check.corpus import agrees, diagnosis_of
 from tests.check.mutants import mutants
 
 pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # wrong answers pass wrong arguments
 
 FRESH = range(1000, 1012)  # sets of problems that `check` has not used
-
-
-def agrees(exercise, mutant, problem):
-    """The mutant is right on this problem."""
-    got = compute(exercise, mutant, problem)
-    if got.kind == "raised":
-        return False
-    if exercise.accepts is not None:
-        return exercise.accepts(got.value, *problem) is None
-    return compare.same(compute(exercise, exercise.answer, problem).value, got.value)
 
 
 @pytest.mark.filterwarnings("ignore")  # a mutant may take the mean of nothing
