@@ -2,7 +2,8 @@
 
 Queries are rows, keys are columns, and all heads have one scale from 0 to 1. In every heatmap
 
-* a white to dark blue cell is a weight, from 0 to 1, with the colours of the live pictures;
+* a cell with a colour of ``PALETTE`` is a weight, from white for 0 to the darkest for 1, with the colours of
+  the live pictures;
 * a grey, hatched cell is hidden by the mask, which is not the same as a weight of 0;
 * a red cell that says NaN is not a number.
 
@@ -45,6 +46,8 @@ from mha_lab.masks import padding_mask
 from mha_lab.multihead import MultiHeadAttention
 from mha_lab.positions import mean_rotary_score
 
+# Change the colour of weights in _colours.py, and not here: the live pictures and the website use it, too.
+# write_number then finds by DARK_BELOW where a number must be white, whatever the colour is.
 PALETTE = LinearSegmentedColormap.from_list("weight", [GROUND, LIGHT["weight"]])
 SIGNED = LinearSegmentedColormap.from_list("signed", [LIGHT["minus"], GROUND, LIGHT["plus"]])
 HIDDEN_COLOUR = "0.88"
@@ -155,7 +158,8 @@ def attention_heatmap(
 ) -> Axes:
     """One head's weights: a row for each query, a column for each key.
 
-    The scale is fixed: white is 0, dark blue is 1. Grey hatched cells are hidden by ``mask``; red is NaN.
+    The scale is fixed: white is 0, the darkest colour is 1. Grey hatched cells are hidden by ``mask``; red is
+    NaN.
 
     Args:
         weights: ``(n_q, n_k)``.

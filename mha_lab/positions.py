@@ -385,7 +385,7 @@ def _above(name: str, value: object, least: int | float) -> float:
 
 
 def _even(name: str, width: int, expected: str = "an even number") -> None:
-    """``width`` can be divided into pairs."""
+    """Raise an error if ``width`` is 0 or odd: then its numbers do not form pairs."""
     if width == 0 or width % 2:
         expect.fail(ValueError, name, expected, width, "Positions turn pairs of numbers.")
 

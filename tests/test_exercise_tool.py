@@ -9,6 +9,7 @@ import pytest
 
 from tests.notebooks.chapters import ROOT
 from tools import exercise
+from tools.exercise import TRIES
 
 PARTS = ("mha_lab", "tests", "tools", "bench", "notebooks", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CITATION.cff", "Makefile")
@@ -60,10 +61,21 @@ def test_a_new_exercise_is_whole_and_a_broken_one_is_told_what_to_do(tmp_path):
     said = run("tools.exercise", "check", "double_rows")[1]
     assert said.endswith("double_rows: all is right\n"), said[-2000:]
 
-    tries.write_text(tries.read_text().replace("| wrong: as it came", "| right"))
+    tries.write_text(TRIES.format(name="double_rows").replace("| wrong: as it came", "| right"))
     module = tmp_path / "mha_lab" / "exercises" / "double_rows.py"
-    module.write_text(module.read_text() + "import os\n")
+    more = '"added-to-itself": Mistake("Your function adds `x` to itself.", STEP, (lambda x: x + x,)),'
+    module.write_text(module.read_text().replace("},\n)", f"{more}\n    }},\n)") + "import os\n")
     code, said = run("tools.exercise", "check", "double_rows")
     assert code == 1
-    assert "TO DO: change the exercise, its tries or its predicates" in said
-    assert "TO DO: run: make format" in said
+    to_do = [line.removeprefix("TO DO: ") for line in said.splitlines() if line.startswith("TO DO: ")]
+    claims = "tests/check/claims/ch02.py"
+    assert to_do[0] == (
+        f'add to {claims}: CLAIMS[("double_rows", "added-to-itself")] = lambda problem, expected, got: ...'
+    )
+    assert to_do[1].startswith("write more first tries: there are 8, ")
+    assert to_do[2].startswith("added-to-itself: on 8 of 8 sets of problems, ")
+    typed = "tests/check/tries/02_double_rows_a.txt, tests/check/tries/02_double_rows_b.txt"
+    assert to_do[3] == (
+        f"do what the failed test above says, in one of mha_lab/exercises/double_rows.py, {typed}, {claims}"
+    )
+    assert "run: make format" in to_do

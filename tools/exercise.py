@@ -130,13 +130,20 @@ def check(name: str) -> int:
             f"there is no {module.relative_to(ROOT)}: make exercise NAME={name} CHAPTER=03 writes one"
         )
     from mha_lab.exercises import find
+    from tests.check.claims import unclaimed
+    from tests.check.corpus import FOLDER, tries
+    from tests.check.stability import quick
 
-    chapter = find(name).chapter
+    exercise, given = find(name), [one for one in tries() if one.exercise == name]
+    chapter = exercise.chapter
+    claims = f"tests/check/claims/ch{chapter[:2]}.py"
+    typed = [f"{FOLDER.relative_to(ROOT)}/{file}.txt" for file in dict.fromkeys(one.file for one in given)]
+    edited = ", ".join([str(module.relative_to(ROOT)), *typed, claims])
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     ours = ["tests/check/test_exercises.py", "tests/check/test_corpus.py", "tests/check/test_mutants.py"]
     nbval = ["-W", "default", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=300"]
     steps = {
-        "change the exercise, its tries or its predicates": [*pytest, *ours, "-k", name],
+        f"do what the failed test above says, in one of {edited}": [*pytest, *ours, "-k", name],
         f"change its cells in notebooks/{chapter}.ipynb": [
             *pytest, "tests/notebooks/test_structure.py", "-k", chapter,
         ],
@@ -154,7 +161,12 @@ def check(name: str) -> int:
     }  # fmt: skip
     merge([ROOT / "notebooks" / f"{chapter}.ipynb"])
     ran = {what: subprocess.run(command, cwd=ROOT, timeout=3600) for what, command in steps.items()}
-    to_do = [what for what, done in ran.items() if done.returncode]
+    to_do = [
+        f'add to {claims}: CLAIMS[("{name}", "{mistake}")] = lambda problem, expected, got: ...'
+        for mistake in unclaimed(exercise)
+    ]
+    to_do += quick(exercise, given)
+    to_do += [what for what, done in ran.items() if done.returncode]
     print("\n".join(f"TO DO: {what}" for what in to_do) or f"{name}: all is right")
     return int(bool(to_do))
 

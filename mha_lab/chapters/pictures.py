@@ -16,7 +16,7 @@ from mha_lab.chapters.cost import growth_exponent
 from mha_lab.masks import causal_mask
 
 MOVED = 1e-6  # a smaller distance comes from rounding
-DARKEST = 1.5  # the influence that is drawn in the darkest blue
+DARKEST = 1.5  # the influence that is drawn in the darkest colour
 LEAK = "#d55e00"
 
 

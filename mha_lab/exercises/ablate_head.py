@@ -49,6 +49,9 @@ def _problems(rng):
         d_v, share = sorted(widths)
         head = (0, num_heads - 1, 1 + rng.below(num_heads - 2))[which]
         yield rng.normal(batch, num_heads, n, d_v), rng.normal(num_heads * d_v, num_heads * share), head
+    # More samples than heads, and a head that is no index of a token or a column: an index of a wrong axis is
+    # out of range here, on every draw.
+    yield rng.normal(5, 3, 2, 2), rng.normal(6, 3), 2
 
 
 def _put(value, *where):

@@ -135,6 +135,8 @@ KNOBS = {
     },
 }
 
+FOUND = deviations(_build, KNOBS)
+del FOUND["keys-only-and-float32"]  # half as many numbers of twice the size: together they are right
 EXERCISE = Exercise(
     answer=cache_bytes,
     chapter="12_smaller_caches",
@@ -142,7 +144,7 @@ EXERCISE = Exercise(
     points=1,
     problems=_problems,
     mistakes={
-        **deviations(_build, KNOBS),
+        **FOUND,
         "layers-swapped": Mistake(
             "You count the window in the layers that have none, and the whole text in those that have one.",
             STEP,

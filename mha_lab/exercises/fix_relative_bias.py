@@ -31,6 +31,7 @@ def _problems(rng):
     n, num_heads, max_distance = sorted(rng.primes(3))
     yield rng.normal(num_heads, 2 * max_distance + 1), n
     yield rng.normal(2, 7), 11
+    yield rng.normal(5, 3), 7  # an index that is too small or too large is out of range here, on every draw
 
 
 def _right(n):

@@ -24,6 +24,7 @@ def problems(rng):
     for _ in range(3):
         batch, num_heads, n, d_v, share = rng.primes(5)
         yield rng.normal(batch, num_heads, n, d_v), rng.normal(num_heads * d_v, num_heads * share)
+    yield rng.normal(3, 2, 5, 7), rng.normal(14, 22)  # more samples than heads, on every draw
 
 
 def own_rows(heads, w_o):

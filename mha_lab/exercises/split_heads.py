@@ -24,6 +24,7 @@ def problems(rng):
         yield rng.normal(batch, n, num_heads * d_k), num_heads
     batch, n, num_heads, d_k = rng.primes(4)
     yield rng.normal(n, batch, num_heads * d_k).transpose(0, 1), num_heads
+    yield rng.normal(3, 5, 14), 2  # the tokens cannot be cut into heads of one size, on every draw
 
 
 def _stacked(columns):

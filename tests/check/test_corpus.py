@@ -7,8 +7,8 @@ import pytest
 
 from mha_lab.check import runner
 from mha_lab.check.report import make
-from mha_lab.exercises import find
-from tests.check.claims import CLAIMS, false_of, untrue
+from mha_lab.exercises import find, names
+from tests.check.claims import false_of, unclaimed, untrue
 from tests.check.corpus import tries
 from tests.check.matrix import (
     PAGE,
@@ -116,12 +116,9 @@ def test_the_verdict_does_not_hang_on_the_draw(seed):
         assert (diagnosis is not None and diagnosis.name is None) == one.right, one
 
 
-@pytest.mark.parametrize("name", sorted({exercise for exercise, _ in CLAIMS}))
+@pytest.mark.parametrize("name", names())
 def test_every_known_mistake_has_a_predicate_of_its_own(name):
-    # Thousands of radians differ in single precision: its variant is asked instead.
-    single_precision = {"without-the-minus"} if name == "rotate_pairs" else set()
-    single = {mistake for mistake, about in find(name).mistakes.items() if about.variants and not about.of}
-    assert {mistake for exercise, mistake in CLAIMS if exercise == name} | single_precision >= single
+    assert unclaimed(find(name)) == []
 
 
 @pytest.mark.slow

@@ -591,7 +591,7 @@ def test_search_finds_a_chapter(browser, roots, where):
     page.keyboard.type("softmax")
     page.keyboard.press("Enter")
     page.wait_for_selector("#search-results a >> text=01 Single-head attention")
-    page.wait_for_load_state("networkidle")  # the excerpts: a click before they are all there breaks one off
+    page.wait_for_load_state("networkidle")  # a click would stop the downloads of the excerpts: an error
     page.locator("#search-results").get_by_role("link", name="04 Masking", exact=True).click()
     page.wait_for_url("**/04_masking.html*")
     assert (page.errors, page.others) == ([], [])
