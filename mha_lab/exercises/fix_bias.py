@@ -81,8 +81,8 @@ ADDED = {
         (lambda y, b, x, w: y + b / x.shape[1],),
     ),
     "heads-own-share-of-the-bias": (
-        "Your function adds as many numbers of the bias as the heads have together, and leaves out the others. "
-        "The bias has a number for each of the d_model columns.",
+        "Your function adds as many numbers of the bias as the heads have together, and leaves out the "
+        "others. The bias has a number for each of the d_model columns.",
         BIAS,
         (lambda y, b, x, w: y + b * (torch.arange(len(b)) < len(w)),),
     ),

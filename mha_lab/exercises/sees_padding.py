@@ -204,6 +204,16 @@ CAUSES = {
         "from another. Is something added up before it is compared or before its gradient is taken, or "
         "are padded rows only moved?"
     ),
+    "numbers-of-a-token-cancel": (
+        "Your test finds a leak into all numbers of a token, but misses one that adds to one number what it "
+        "takes from another number of the same token. Is something added up over a token before it is "
+        "compared?"
+    ),
+    "steps-not-seen": (
+        "Your test misses a leak that counts how many numbers in the padding are above 0. A gradient, a "
+        "factor or a small change does not show it: put new random numbers into the padding, and compare the "
+        "outputs."
+    ),
     "needs-every-input": (
         "Your test finds no leak that shows for only half of the inputs. Does it return True only if every "
         "input shows the leak? One is enough."
@@ -219,6 +229,7 @@ CAUSES = {
     ),
     "always-false": "Your function returns False for every attention that was tried.",
 }
+SPECIAL = padding.after_a_norm, padding.added_and_taken_within, padding.counted  # missed by whole tests
 WITH_MISSES = {"compares-padded-outputs", "poisoned-with-nan", "no-room-for-rounding"}
 ONE_SIGN = {(1, False, True), (2, True, False)}  # what was in the inputs, and the leaks that were found
 PLACES = {1: "the first only", 2: "the second only", 3: "the first two", 4: "the last only"}
@@ -318,7 +329,7 @@ def _misses(told, *, calls, shared, places, columns, rows, gradient, infinite, r
 def _tried(told, calls, *, inputs, one_round, signs, **_):
     """Too few inputs."""
     halves = [told[attention] for attention in told if attention.sees and attention not in padding.LEAKS]
-    leaks = all(told[attention] for attention in padding.LEAKS if attention is not padding.after_a_norm)
+    leaks = all(told[attention] for attention in padding.LEAKS if attention not in SPECIAL)
     if leaks and not any(halves):
         yield "needs-every-input"
     elif inputs == 1 and one_round:
@@ -344,6 +355,10 @@ def _compared(told):
         yield "no-token-alone"
     if first and last and not told[padding.added_and_taken]:
         yield "sums-cancel"
+    if told[padding.last_place_only] and not told[padding.added_and_taken_within]:
+        yield "numbers-of-a-token-cancel"
+    if told[padding.tiny] and not told[padding.counted]:
+        yield "steps-not-seen"
     if not any(verdict for attention, verdict in told.items() if attention.sees):
         yield "always-false"
 
