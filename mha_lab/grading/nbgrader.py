@@ -37,21 +37,29 @@ from mha_lab.exercises import Exercise, Rng, find, names
 from mha_lab.grading.needed import needed
 from mha_lab.grading.sandbox import IMAGE, KINDS, Worker, why_not
 from mha_lab.grading.source import defines, fenced, syntax_error
-from mha_lab.grading.worker import MAX_OUTPUTS, MAX_PICTURE, MAX_SHOWN, MAX_TEXT, MAX_TRIES, encode_problem
+from mha_lab.grading.worker import (
+    MAX_LINE,
+    MAX_OUTPUTS,
+    MAX_PICTURE,
+    MAX_SHOWN,
+    MAX_TEXT,
+    MAX_TRIES,
+    TOO_MUCH,
+    encode_problem,
+)
 
 MAX_RUNS = 6
 MAX_BYTES = 32 * 2**20  # that a submission may write, in all its runs
 MAX_PIXELS = 2**24  # of one picture: a browser takes four bytes for each
 MAX_ALL_PIXELS = 2**27
 PNG = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR(....)(....)", re.S)
-MAX_LINE = 4 * 2**20  # bytes of one line: parsed as JSON, it may take a hundred times as much memory
 ANSI = 60  # characters of a page that an escape sequence may become
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
-TOO_MUCH = "Too much output; it was left out.\n"
 NO_PICTURE = "A picture was left out: it is too large, or not a PNG.\n"
 KEPT = "kernelspec", "language_info"  # of a notebook's metadata; some of the rest runs when it is opened
 OUTCOME = "mha_lab"  # of an output's metadata: the outcome of an exercise, and its points
 BECAUSE = "because of "  # begins an outcome: the mistake is in another exercise, which this one calls
+BRIEF_SECONDS = 60.0  # kept for a last run, of imports and definitions only
 SLACK = 15.0  # seconds without a word, on top of what a step may take, until a worker counts as blocked
 
 
@@ -233,12 +241,16 @@ class Step:
     source: str = ""  # what is run of the cell
     said: Any = None
     left_out: bool = False
+    brief: bool = False  # only its imports and definitions were run
 
-    def request(self, skip: list[str]) -> dict:
-        """The request to the worker; it does not try the functions in ``skip`` again."""
+    def request(self, skip: list[str], brief: bool) -> dict:
+        """The request to the worker; it does not try the functions in ``skip`` again.
+
+        If ``brief``, also of a cell that is left out otherwise.
+        """
         if self.check:
             return {"check": self.check, "skip": skip}
-        source = "" if self.left_out else self.source
+        source = "" if self.left_out and not brief else self.source
         return {"run": source, "skip": skip, "shown": self.said is not None}
 
 
@@ -270,7 +282,8 @@ class Check:
     @cached_property
     def diagnoses(self) -> dict[int, Diagnosis]:
         """What is to be said of each function, by the step that defined it; nothing of a stub."""
-        found = {i: self._diagnose(messages) for i, messages in self.tried.items() if messages is not None}
+        tried = sorted(self.tried.items())  # a later run may have tried an earlier one
+        found = {i: self._diagnose(messages) for i, messages in tried if messages is not None}
         return {i: diagnosis for i, diagnosis in found.items() if diagnosis is not None}
 
     def blames(self, wrong: set[str]) -> list[str]:
@@ -324,9 +337,10 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
     """Replaces nbgrader's ``Execute``: runs the submission inside a sandbox, and decides outside of it.
 
     An exercise is tried whenever a cell has defined its function, and at its check. A cell
-    that kills the worker, or cannot be stopped, is left out, and the rest is run once more. So a cell that
-    ends Python by mistake costs only itself. (One that is meant to harm later cells of its own notebook can
-    do so.)
+    that kills the worker, or cannot be stopped, is left out, and the rest is run once more. In the end, there
+    is a last, brief run if a cell was left out or if time is short: it runs imports and definitions only, of
+    all cells. So a cell that ends Python by mistake, or takes long, costs no function. (One that is meant to
+    harm later cells of its own notebook can do so.)
     """
 
     isolation = Enum(KINDS, "bubblewrap", help="the sandbox of a submission").tag(config=True)
@@ -369,16 +383,21 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
         for step, source in zip(runs, sources, strict=True):
             step.source = source
         end = time.monotonic() + self.seconds
+        short = end - min(BRIEF_SECONDS, self.seconds / 2)
         room = Room()
         for _ in range(MAX_RUNS):
-            if self._run(steps, checks, end, room) or time.monotonic() >= end or room.bytes <= 0:
+            whole = self._run(steps, checks, short, room)
+            over = not whole and time.monotonic() >= short
+            if whole or over or room.bytes <= 0:
                 break
+        if room.bytes > 0 and (not whole or any(step.left_out for step in runs)):
+            self._run(steps, checks, end, room, brief=True)
         for step in runs:
             step.cell.outputs = _outputs(step, room)
         for name, check in checks.items():
             check.unread = _unread(name, steps)
         for name, (report, earned, outcome, notes) in judged(checks).items():
-            notes += ["The time for this submission was over."] * (time.monotonic() >= end and not earned)
+            notes += ["The time for this submission was over."] * (over and not earned)
             checks[name].cell.outputs = _shown(report, earned, outcome, notes)
         return nb, resources
 
@@ -387,12 +406,19 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
             return {}
         return {"seed": int.from_bytes(hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:6])}
 
-    def _run(self, steps: list[Step], checks: dict[str, Check], end: float, room: Room) -> bool:
-        """Run all steps; ``False`` if one ended the worker; it is left out the next time."""
+    def _run(
+        self, steps: list[Step], checks: dict[str, Check], end: float, room: Room, brief: bool = False
+    ) -> bool:
+        """Run all steps; ``False`` if one ended the worker, or the time is over.
+
+        A step that ended the worker is left out the next time. If ``brief``, only imports and definitions
+        are run.
+        """
         request = {
-            "steps": [step.request(_tried_at(i, checks)) for i, step in enumerate(steps)],
+            "steps": [step.request(_tried_at(i, checks), brief) for i, step in enumerate(steps)],
             "exercises": {name: check.request() for name, check in checks.items()},
             "seconds": self.cell_seconds,
+            "brief": brief,
             "room": MAX_SHOWN - len(json.dumps([step.said for step in steps if step.said])),
         }
         silence = PATIENCE * max(self.cell_seconds, SECONDS) + SLACK
@@ -409,14 +435,17 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
                     break  # not our worker's words
                 i, name = step, trying if isinstance(trying, str) else None
                 if "outputs" in line and steps[i].said is None:
-                    steps[i].said = line["outputs"]
+                    steps[i].said = None if brief else line["outputs"]
+                    steps[i].brief = brief
                 if isinstance(tried, str) and tried in checks and len(checks[tried].tried) < MAX_TRIES:
                     checks[tried].tried[i] = line.get("messages") or []
                     calls = line.get("calls") if isinstance(line.get("calls"), list) else []
                     checks[tried].fixed[i] = [n for n in checks if n in calls], line.get("fixed")
+        if time.monotonic() >= end:
+            return False  # what was running is not to blame
         if name in checks:
             checks[name].tried[i] = None
-        elif steps:
+        elif steps and not brief:
             steps[i].left_out = True
         return not steps
 
@@ -534,9 +563,11 @@ def _outputs(step: Step, room: Room) -> list[NotebookNode]:
                 outputs.append(new_output("display_data", data=data))
     outputs += [new_output("stream", name="stdout", text=why) for why in lost]
     if step.left_out or step.said is None:
-        text = "This cell ended or blocked Python, and was left out.\n"
-        text = text if step.left_out else "The time was over before this cell.\n"
-        outputs.append(new_output("stream", name="stdout", text=text))
+        what = (
+            "Of this cell, only imports and definitions were run" if step.brief else "This cell was left out"
+        )
+        why = "it ended or blocked Python" if step.left_out else "the time was over"
+        outputs.append(new_output("stream", name="stdout", text=f"{what}: {why}.\n"))
     return outputs
 
 

@@ -31,6 +31,7 @@ IMAGE = "mha-lab-grader"
 WORKER = ["-m", "mha_lab.grading.worker"]
 MEMORY = 4 * 2**30  # bytes that a process may use on top of what it starts with
 PROCESSES = 256  # of a submission at one time
+SHARED = 64 * 2**20  # bytes in /dev/shm, as in Docker: processes of `multiprocessing` share them
 FILES = 256  # that a process may have open: each socket and pipe takes memory of the kernel
 NOBODY = 65534
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -41,12 +42,15 @@ ENVIRONMENT = {
     "HOME": "/tmp",
     "IPYTHONDIR": "/tmp/ipython",
     "LANG": "C.UTF-8",
+    "LOGNAME": "student",
     "MHA_LAB_QUICK": "1",  # chapters 07 and 10 train for a few steps only
     "MPLBACKEND": "agg",
     "MPLCONFIGDIR": "/tmp/matplotlib",
     "OMP_NUM_THREADS": "1",
     "PATH": PATH,
+    "PIP_NO_INDEX": "1",  # there is no network; else `%pip install` tries for ten seconds
     "PYTHONDONTWRITEBYTECODE": "1",
+    "USER": "student",
 }
 
 
@@ -76,6 +80,7 @@ def _bubblewrap(filter: int) -> list[str]:
         walls += ["--disable-userns"]
     walls += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "grader", "--cap-drop", "ALL"]
     walls += ["--seccomp", str(filter), "--dev", "/dev", "--size", str(256 * 2**20), "--tmpfs", "/tmp"]
+    walls += ["--size", str(SHARED), "--tmpfs", "/dev/shm"]
     before: list[str] = []
     if os.geteuid() == 0:
         # Root of these namespaces would be root of the machine. So root lays the folders out where
@@ -139,7 +144,8 @@ def _version() -> tuple[int, ...]:
 
 def _container(engine: str, image: str, name: str) -> list[str]:
     walls = [engine, "run", "--rm", "--interactive", f"--name={name}", "--network=none", "--read-only"]
-    walls += ["--tmpfs=/tmp:size=256m", "--memory=6g", "--cpus=1", f"--pids-limit={PROCESSES}"]
+    walls += ["--tmpfs=/tmp:size=256m", f"--shm-size={SHARED >> 20}m", "--memory=6g", "--cpus=1"]
+    walls += [f"--pids-limit={PROCESSES}"]
     walls += [f"--user={NOBODY}:{NOBODY}", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     for variable, value in ENVIRONMENT.items():
         if variable != "PATH":

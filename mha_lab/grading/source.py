@@ -1,6 +1,7 @@
 """The Python in a cell of a submission: it is read here, and never runs."""
 
 import ast
+import contextlib
 import platform
 import re
 import textwrap
@@ -13,6 +14,9 @@ from mha_lab.exercises import names
 UNREADABLE = SyntaxError, ValueError, RecursionError, MemoryError
 MAX_MAGICS = 200  # of one cell: IPython reads the whole cell again for each of them
 MAGIC = re.compile(r"^\s*[%!?,;/]|=\s*[%!]|\?\s*$", re.M)
+# A magic or a command behind something else, where IPython reads none: `except: !pip install x`.
+INNER = re.compile(r"(?<=[:;])[ \t]*[%!].*")
+LINE = re.compile(r"^[ \t]*[%!].*", re.M)
 # Blank lines, and a first line after which the rest runs as Python.
 HEAD = re.compile(r"\s*%%(?:time|capture|prun)\b.*\n|(?:[ \t]*\n)*")
 FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[^`\n]*\n(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.M | re.S)
@@ -26,7 +30,26 @@ def plain(source: str) -> str:
     """
     if len(MAGIC.findall(source)) > MAX_MAGICS:
         raise ValueError(f"more than {MAX_MAGICS} magics")
-    return TransformerManager().transform_cell(source)
+    return TransformerManager().transform_cell(readable(source))
+
+
+def readable(source: str) -> str:
+    """The cell; without its magics and commands, if Python can read it only then."""
+    marked = INNER.search(source) or LINE.search(source)
+    if not marked or len(MAGIC.findall(source)) > MAX_MAGICS:
+        return source
+    shorter = INNER.sub(" pass", source)
+    for text in (source, shorter, LINE.sub("", shorter)):
+        with contextlib.suppress(*UNREADABLE), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(TransformerManager().transform_cell(text))
+            return text
+    return source
+
+
+def below_head(source: str) -> str:
+    """The cell without `%%time` and the like, below which the rest runs as Python."""
+    return source[len(HEAD.match(source)[0]) :]
 
 
 def parse(source: str) -> ast.Module:
@@ -37,8 +60,8 @@ def parse(source: str) -> ast.Module:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        head = HEAD.match(source)[0]
-        return ast.parse("#\n" * head.count("\n") + plain(source[len(head) :]))
+        below = below_head(source)
+        return ast.parse("#\n" * (source.count("\n") - below.count("\n")) + plain(below))
 
 
 def syntax_error(source: str) -> str:

@@ -1,19 +1,22 @@
 """Runs a submission's cells inside the sandbox, and tries its functions. Nothing it says is trusted.
 
 It reads one JSON object from standard input: ``{"steps": [...], "exercises": {name: {"seed": n, "sent":
-problems}}, "seconds": s, "room": characters}``, where a step is ``{"run": source, "skip": [names], "shown":
-bool}`` or ``{"check": name, "skip": [names]}``. It writes JSON lines to standard output: ``{"step": i}`` when
-step ``i`` begins, ``{"step": i, "outputs": [...]}`` if no earlier run has ``shown`` them, and for each
-exercise that is tried ``{"step": i, "trying": name}`` and ``{"step": i, "tried": name, "messages": [...],
-"calls": [names], "fixed": [...]}``; the last line is ``{"end": fingerprint}``. ``fixed`` is what comes out
-when the exercises that the function ``calls`` are solved. The expected results are not in here.
+problems}}, "seconds": s, "room": characters, "brief": bool}``, where a step is ``{"run": source, "skip":
+[names], "shown": bool}`` or ``{"check": name, "skip": [names]}``; if ``brief``, only imports and definitions
+are run. It writes JSON lines to standard output: ``{"step": i}`` when step ``i`` begins, ``{"step": i,
+"outputs": [...]}`` if no earlier run has ``shown`` them, and for each exercise that is tried ``{"step": i,
+"trying": name}`` and ``{"step": i, "tried": name, "messages": [...], "calls": [names], "fixed": [...]}``; the
+last line is ``{"end": fingerprint}``. ``fixed`` is what comes out when the exercises that the function
+``calls`` are solved. The expected results are not in here.
 """
 
+import ast
 import contextlib
 import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType
@@ -23,17 +26,23 @@ import torch
 from torch import Tensor
 
 import mha_lab.check
-from mha_lab.check import trace
+from mha_lab.check import CheckResult, trace
+from mha_lab.check import _find as asked
 from mha_lab.check.runner import PATIENCE, Plain, decode, encode, in_a_child, limit_memory
 from mha_lab.exercises import Exercise, Rng, copies, find
 from mha_lab.grading.sandbox import MEMORY, fingerprint
+from mha_lab.grading.source import below_head, readable
 
 MAX_TRIES = 30  # definitions of one function
 MAX_TEXT = 20_000  # characters of one output
 MAX_PICTURE = 2_000_000
-SHOWN = {"text/plain": MAX_TEXT, "image/png": MAX_PICTURE}
 MAX_OUTPUTS = 20  # of one cell
 MAX_SHOWN = 16 * 2**20  # characters of all outputs together: results of functions need room, too
+MAX_LINE = 4 * 2**20  # bytes of one line: parsed as JSON, it may take a hundred times as much memory
+TOO_MUCH = "Too much output; it was left out.\n"
+LEFT_SECONDS = 5  # for what is left of a cell after an error
+DEFINITION = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+ASSIGNMENT = ast.Assign | ast.AnnAssign | ast.AugAssign
 
 
 def encode_problem(arguments: tuple) -> list:
@@ -54,8 +63,8 @@ def _argument(sent: dict) -> Any:
     return value
 
 
-class _TooSlow(Exception):
-    """A cell ran too long."""
+class _TooSlow(BaseException):
+    """A cell ran too long; a loop with ``except Exception`` does not catch this."""
 
 
 @contextlib.contextmanager
@@ -84,8 +93,15 @@ def _time_limit(seconds: float) -> Iterator[None]:
             signal.setitimer(timer, 0)
 
 
-def _shell() -> Any:
-    """IPython without a kernel: no history, no files."""
+def _is_quick(node: ast.stmt) -> bool:
+    """An import, a definition, or an assignment that calls nothing, such as ``f = lambda x: g(x)``."""
+    if not isinstance(node, ASSIGNMENT):
+        return isinstance(node, DEFINITION)
+    return isinstance(node.value, ast.Lambda) or not any(isinstance(o, ast.Call) for o in ast.walk(node))
+
+
+def _shell(brief: bool = False) -> Any:
+    """IPython without a kernel: no history, no files. If ``brief``, it runs imports and definitions only."""
     from IPython.core.displayhook import DisplayHook
     from IPython.core.history import HistoryManager
     from IPython.core.interactiveshell import InteractiveShell
@@ -104,10 +120,51 @@ def _shell() -> Any:
             self._is_active = False
 
     class Shell(InteractiveShell):
-        """Ignores `%matplotlib inline`, which works in a notebook."""
+        """A notebook in which a line that fails costs no definition that stands below it."""
 
         def enable_gui(self, gui: str | None = None) -> None:
-            pass
+            """`%matplotlib inline` works, as in a notebook."""
+
+        def transform_cell(self, raw_cell: str) -> str:
+            return super().transform_cell(readable(below_head(raw_cell)))
+
+        def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
+            """As in a notebook, but an error is only shown."""
+            try:
+                return super().run_line_magic(magic_name, line, _stack_depth + 1)
+            except Exception:
+                self.showtraceback()
+
+        async def run_ast_nodes(
+            self,
+            nodelist: list[ast.stmt],
+            cell_name: str,
+            interactivity: str = "last_expr",
+            compiler: Callable[..., Any] = compile,
+            result: Any = None,
+        ) -> bool:
+            """As in a notebook; after an error, what binds names is still run."""
+            if brief:
+                self._run_left(nodelist, cell_name, 0)
+                return False
+            earlier = interactivity if interactivity == "all" else "none"
+            for i, node in enumerate(nodelist, 1):
+                how = interactivity if i == len(nodelist) else earlier
+                if await super().run_ast_nodes([node], cell_name, how, compiler, result):
+                    self._run_left(nodelist[i:], cell_name, LEFT_SECONDS)
+                    return True
+            return False
+
+        def _run_left(self, nodes: list[ast.stmt], cell_name: str, seconds: float) -> None:
+            """Each import, definition and assignment, whether or not those before it fail.
+
+            After ``seconds``, only those that are quick. Errors are not shown: the first one has led to them.
+            """
+            end = time.monotonic() + seconds
+            for node in nodes:
+                if _is_quick(node) or (isinstance(node, ASSIGNMENT) and time.monotonic() < end):
+                    with contextlib.suppress(BaseException), _time_limit(LEFT_SECONDS):
+                        exec(self.compile(ast.Module([node], []), cell_name, "exec"), self.user_ns)
 
     HistoryManager.enabled = False
     shell = Shell.instance(colors="NoColor", xmode="Minimal", displayhook_class=ShowsResults)
@@ -121,22 +178,33 @@ def _shell() -> Any:
 def _run(shell: Any, source: str, seconds: float, room: int) -> list[dict]:
     """A cell's outputs as a notebook stores them; only plain text and pictures are kept.
 
-    Outputs of more than ``room`` characters are left out.
+    What does not fit into ``room`` characters, and into one line, is left out.
     """
     from IPython.utils.capture import capture_output
 
-    with capture_output() as captured, _time_limit(seconds):
+    with capture_output() as captured, contextlib.suppress(_TooSlow), _time_limit(seconds):
         shell.run_cell(source)
     outputs = []
     if text := (captured.stdout + captured.stderr)[:MAX_TEXT]:
         outputs.append({"stream": text})
     for output in captured.outputs[:MAX_OUTPUTS]:
-        kept = {kind: output.data[kind] for kind in SHOWN if output.data.get(kind)}
-        if all(isinstance(value, str) and len(value) < SHOWN[kind] for kind, value in kept.items()):
-            outputs.append({"display": kept})
-    return (
-        outputs if len(json.dumps(outputs)) <= room else [{"stream": "Too much output; it was left out.\n"}]
-    )
+        text, picture = output.data.get("text/plain"), output.data.get("image/png")
+        kept = {"text/plain": text[:MAX_TEXT]} if isinstance(text, str) else {}
+        if isinstance(picture, str) and len(picture) < MAX_PICTURE:
+            kept["image/png"] = picture
+        outputs.append({"display": kept})
+    return _fitting(outputs, min(room, MAX_LINE - 1000))
+
+
+def _fitting(outputs: list[dict], room: int) -> list[dict]:
+    """The outputs for which there is room."""
+    fitting = []
+    for output in outputs:
+        taken = len(json.dumps(output)) + 2  # and a comma
+        if taken <= room:
+            fitting.append(output)
+            room -= taken
+    return fitting if len(fitting) == len(outputs) else [*fitting, {"stream": TOO_MUCH}]
 
 
 class _Tries:
@@ -195,7 +263,7 @@ class _Tries:
     def _calls(self, name: str, answer: Any) -> list[str]:
         """The other exercises whose functions, written in this notebook, this one may call."""
         space, found, left = self._shell.user_ns, set(), [answer]
-        with contextlib.suppress(Exception), _time_limit(1):
+        with contextlib.suppress(Exception, _TooSlow), _time_limit(1):
             while left:
                 own = {n for n in trace.uses(left.pop()) if _is_own(space.get(n))} - found
                 found |= own
@@ -217,10 +285,12 @@ def _is_own(value: Any) -> bool:
     return isinstance(value, FunctionType) and value.__module__ == "__main__"
 
 
-def _elsewhere(answer: Any) -> float:
-    """Replaces ``check``, whose report would look like the grader's."""
-    print(f"The report on {getattr(answer, '__name__', 'this')} is at its graded check.")
-    return 0.0
+def _elsewhere(answer: Any) -> CheckResult:
+    """Replaces ``check``, whose report would look like the grader's; as if nothing were written yet."""
+    exercise = asked(answer)
+    message = f"The report on {exercise.name} is at its graded check."
+    print(message)
+    return CheckResult(exercise, None, message)
 
 
 def main() -> None:
@@ -237,7 +307,7 @@ def main() -> None:
     def say(**line: Any) -> None:
         print(json.dumps(line), file=said, flush=True)
 
-    shell = _shell()
+    shell = _shell(request.get("brief", False))
     mha_lab.check.check = _elsewhere
     tries, room = _Tries(shell, request["exercises"], say), request.get("room", MAX_SHOWN)
     for i, step in enumerate(request["steps"]):

@@ -16,8 +16,11 @@ from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
 
 from mha_lab.exercises import find, names
-from mha_lab.grading.nbgrader import OUTCOME, Check, GradeApart, Room, Step, _lines, _outputs
+from mha_lab.grading import nbgrader
+from mha_lab.grading.nbgrader import OUTCOME, Check, GradeApart, Room, Step, _lines, _outputs, judged
 from mha_lab.grading.sandbox import Worker
+from mha_lab.grading.worker import TOO_MUCH
+from tests.grading.test_round import needs_walls
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 
 pytestmark = [pytest.mark.grading, pytest.mark.unchecked]  # wrong answers pass wrong arguments
@@ -66,8 +69,94 @@ BEST = [
         0,
         "Line 3: expected ':'\n    def split",
     ),
-    ([MAGICS + "1 / 0\n" + RIGHT], 0, "there is no function split_heads"),
+    ([MAGICS + "1 / 0\n" + RIGHT], 1, "right"),
+    (["%%time\n1 / 0\n" + RIGHT], 1, "right"),
+    ([f"{RIGHT}\nimport os\nos._exit(1)"], 1, "right"),
 ]
+
+
+# What a cell begins with, and what it then prints.
+FAILING = {
+    "import wandb": "ModuleNotFoundError",
+    "from google.colab import drive\ndrive.mount('/content')": "ModuleNotFoundError",
+    "%autosave 60\nprint('goes on')": "goes on\n",
+    "%store -r\nprint('goes on')": "goes on\n",
+    "%matplotlib widget\nprint('goes on')": "backend name\n\ngoes on",
+    "%load_ext jupyter_black\nprint('goes on')": "'jupyter_black'\n\ngoes on",
+    "%conda install x\nprint('goes on')": "goes on",
+    "try:\n    import wandb\nexcept ImportError: !pip install wandb": "",
+    "import getpass, os\nprint(getpass.getuser(), os.environ['USER'])": "student student\n",
+    "import psutil\npsutil.virtual_memory()": "NotFoundError",
+    "import torch\nfrom torch.utils.data import DataLoader\n"
+    "print(len([*DataLoader(torch.ones(9, 1000), num_workers=2)]))": "9\n",
+    "import locale\nlocale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')": "unsupported locale",
+    "input()": "EOFError",
+    "breakpoint()": "breakpoint",
+    "get_ipython().kernel": "AttributeError",
+    "from mha_lab.check import check\nresult = check(split_heads)\nprint(result.passed, result.possible)":
+        "graded check.\nFalse 1.0\n",
+    "print(later(1))\ndef later(x):\n    return x": "NameError",
+    "while True:\n    try: [0 for _ in range(10**6)]\n    except Exception: pass": "stopped after 5 seconds",
+    "import sys\nsys.exit()": "SystemExit",
+}  # fmt: skip
+BELOW = """
+import not_there
+import torch.nn.functional as F{0}
+one{0} = int("1")
+
+def split_heads(x, num_heads):
+    return F{0}.dropout(x, 0.0).unflatten(-1, (num_heads, -1)).transpose(one{0}, 2)
+"""
+
+
+@pytest.fixture(scope="module")
+def failed():
+    """One submission: what each cell prints, and what is said of the function that it defines in the end."""
+    cells = [new_code_cell(line + BELOW.format(i)) for i, line in enumerate(FAILING)]
+    marks = {"grade": True, "grade_id": "check-split_heads", "points": 1}
+    checks = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nbgrader, "judged", lambda found: checks.update(found) or judged(found))
+        notebook = new_notebook(cells=[*cells, new_code_cell("", metadata={"nbgrader": marks})])
+        GradeApart(isolation="bubblewrap", cell_seconds=5).preprocess(notebook, ResourcesDict())
+    return [cell.outputs for cell in cells], checks["split_heads"].diagnoses
+
+
+@needs_walls
+@pytest.mark.parametrize("i", range(len(FAILING)), ids=map(repr, FAILING))
+def test_a_line_that_fails_costs_no_function_below_it(failed, i):
+    outputs, diagnoses = failed
+    printed = "".join(output.text for output in outputs[i])
+    assert (i in diagnoses, [*FAILING.values()][i] in printed) == (True, True), printed
+    assert diagnoses[i].name is None
+    assert "left out" not in printed
+
+
+def test_when_time_is_short_imports_and_definitions_are_run_once_more():
+    """Sixteen experiments that run until they are stopped, and others in and below the cell of the answer."""
+    loops = ["def run():\n    while True:\n        pass\n\nloss = run()"] * 16
+    marks = {"grade": True, "grade_id": "check-split_heads", "points": 1}
+    check = new_code_cell("", metadata={"nbgrader": marks})
+    cells = [new_code_cell(source) for source in (*loops, f"{loops[0]}\n{RIGHT}", loops[0])]
+    grader = GradeApart(isolation="none", seconds=40)
+    grader.preprocess(new_notebook(cells=[*cells, check]), ResourcesDict())
+    assert check.outputs[0].metadata[OUTCOME] == ["right", 1]
+    assert "ended" not in str([cell.outputs for cell in cells])
+    (said,) = cells[-1].outputs
+    assert said.text == "Of this cell, only imports and definitions were run: the time was over.\n"
+
+
+def test_of_a_cell_that_shows_much_what_fits_into_a_line_is_kept():
+    header = base64.b64encode(png(640, 480)).decode().rstrip("=")
+    show = f"display({{'image/png': {header!r} + 'A' * 1_900_000}}, raw=True)"
+    cell = new_code_cell(
+        f"from IPython.display import display\nprint('hello')\nfor _ in range(3): {show}\n'x' * 30_000"
+    )
+    GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), ResourcesDict())
+    hello, *pictures, long, left_out = cell.outputs
+    assert long.data == {"text/plain": "'" + "x" * 19_999}
+    assert (hello.text, left_out.text) == ("hello\n", TOO_MUCH)
+    assert [output.data.keys() for output in pictures] == [{"image/png"}] * 2
 
 
 IMPORTED = {
@@ -274,6 +363,16 @@ def test_much_output_takes_no_room_from_results():
 def png(width, height):
     """The beginning of a picture: its size is in its header."""
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + bytes(20)
+
+
+def test_the_report_is_about_the_last_function_in_the_notebook_not_the_last_that_was_tried():
+    """A later run may try the function of an earlier cell."""
+    check, base = Check(new_code_cell(), find("predict_place")), {"inputs": {"sequence": []}, "where": {}}
+    for step in (7, 5):
+        text = f"ValueError\nof step {step}"
+        message = base | {"kind": "raised", "value": {"text": text}, "reads": [], "code": "", "xor": False}
+        check.tried[step] = [message] * len(check.problems)
+    assert "of step 7" in str(check.judge()[0])
 
 
 def test_what_one_run_has_shown_is_not_read_again_in_the_next():

@@ -12,7 +12,7 @@ from nbgrader.api import Gradebook
 from mha_lab.grading.__main__ import CONFIGURATION
 from mha_lab.grading.answers import answers
 from mha_lab.grading.course import settings
-from mha_lab.grading.source import defines, fenced, parse, syntax_error
+from mha_lab.grading.source import defines, fenced, parse, readable, syntax_error
 from tests.grading.test_by_hand import NAME, assignment
 from tests.grading.test_round import needs_walls, run
 
@@ -58,6 +58,21 @@ def test_a_cell_of_many_magics_is_not_read():
     assert syntax_error("!ls\n" * 3) == ""
     with pytest.raises(ValueError, match="more than 200 magics"):
         parse("!ls\n" * 25_000)
+
+
+LEFT_OUT = {
+    "try:\n    import x\nexcept: !pip install x\n": "try:\n    import x\nexcept: pass\n",
+    "import math; %matplotlib inline\n!ls\n": "import math; pass\n!ls\n",
+    "x = 1\n  %matplotlib inline\n": "x = 1\n\n",
+    "%matplotlib inline\nx = '1; !2'\n": "%matplotlib inline\nx = '1; !2'\n",  # can be read as it is
+    "!ls\nx = (1\n": "!ls\nx = (1\n",  # cannot be read without magics, either
+}
+
+
+@pytest.mark.parametrize(("source", "read"), LEFT_OUT.items(), ids=range(len(LEFT_OUT)))
+def test_a_magic_where_ipython_reads_none_costs_nothing_else(source, read):
+    assert readable(source) == read
+    assert bool(syntax_error(source)) == ("(1\n" in source)
 
 
 @pytest.mark.parametrize("magic", ["", "\n\n", "%%time\n"])

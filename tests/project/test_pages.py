@@ -48,11 +48,12 @@ def test_the_limits_that_security_names_are_those_of_the_code():
         f"| real time for a submission | {whole:g} minutes |",
         f"| memory of a process | {sandbox.MEMORY >> 30} GB |",
         f"| open files of a process | {sandbox.FILES} |",
-        "`/tmp` of 256 MB",
+        f"`/tmp` of 256 MB and a `/dev/shm` of {sandbox.SHARED >> 20} MB",
     ):
         assert limit in page
     command = sandbox.command("bubblewrap")
-    assert command[command.index("--size") + 1] == str(256 << 20)
+    sizes = [command[i + 1] for i, word in enumerate(command) if word == "--size"]
+    assert sizes == [str(256 << 20), str(sandbox.SHARED)]
 
 
 def test_stored_outputs_hold_no_script():
