@@ -160,7 +160,8 @@ def check(name: str) -> int:
     ran = {what: subprocess.run(command, cwd=ROOT, timeout=3600) for what, command in steps.items()}
     mistakes = [sys.executable, "-m", "tests.check.stability", "quick", name]
     looked = subprocess.run(mistakes, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=3600)
-    to_do = looked.stdout.splitlines() if looked.returncode else []
+    stopped = f"correct the error above, in one of {edited}"
+    to_do = (looked.stdout.splitlines() or [stopped]) if looked.returncode else []
     to_do += [what for what, done in ran.items() if done.returncode]
     print("\n".join(f"TO DO: {what}" for what in to_do) or f"{name}: all is right")
     return int(bool(to_do))
