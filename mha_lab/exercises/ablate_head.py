@@ -51,7 +51,7 @@ def _problems(rng):
         yield rng.normal(batch, num_heads, n, d_v), rng.normal(num_heads * d_v, num_heads * share), head
     # More samples than heads, and a head that is no index of a token or a column: an index of a wrong axis is
     # out of range here, on every draw.
-    yield rng.normal(5, 3, 2, 2), rng.normal(6, 3), 2
+    yield rng.normal(5, 3, 2, 2), rng.normal(6, 9), 2
 
 
 def _put(value, *where):

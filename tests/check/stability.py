@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from mha_lab.check import runner
 from mha_lab.exercises import Exercise, Rng, find
+from tests.check.claims import unclaimed
 from tests.check.corpus import Try, agrees, diagnosis_of, tries
 
 SETS = range(8)  # of problems, for ``quick``
@@ -96,6 +97,14 @@ def quick(exercise: Exercise, given: list[Try], sets: range = SETS) -> list[str]
     return few * (len(given) < FEWEST) + lines
 
 
+def line_to_add(exercise: Exercise, mistake: str) -> str:
+    """For a known mistake without a predicate."""
+    key = f'CLAIMS[("{exercise.name}", "{mistake}")]'
+    return (
+        f"add to tests/check/claims/ch{exercise.chapter[:2]}.py: {key} = lambda problem, expected, got: ..."
+    )
+
+
 def everywhere(count: int, wanted: list[str]) -> list[str]:
     """The first tries that do not get the same name on ``count`` sets of problems."""
     lines = []
@@ -111,9 +120,9 @@ def everywhere(count: int, wanted: list[str]) -> list[str]:
 if __name__ == "__main__":
     first, *wanted = sys.argv[1:]
     if first == "quick":
-        lines = [
-            line for x in wanted for line in quick(find(x), [one for one in tries() if one.exercise == x])
-        ]
+        exercise, given = find(wanted[0]), [one for one in tries() if one.exercise == wanted[0]]
+        lines = [line_to_add(exercise, mistake) for mistake in unclaimed(exercise)] + quick(exercise, given)
     else:
         lines = everywhere(int(first), wanted)
-    sys.exit("\n".join(lines) or print("every answer gets the same name on every set of problems"))
+    print("\n".join(lines) or "every answer gets the same name on every set of problems")
+    sys.exit(bool(lines))

@@ -302,7 +302,7 @@ ALIBI = {
     "negative-step": lambda p, e, got: False,
     "counts-down-without-a-step": lambda p, e, got: num(got).size == 0,
     "a-list-times-a-number": lambda p, e, got: False,
-    "back-to-front": row(lambda a, n, g: n > 1 and np.all(np.diff(g) < 0)),
+    "back-to-front": row(lambda a, n, g: n > 1 and np.all(np.diff(g) <= 0) and g[0] > g[-1]),
     "all-alike": row(lambda a, n, g: close(g, g[0])),
     "fixed-factor": row(fixed),
     "straight-line": row(straight),
