@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.check.claims.results import array, never, same, says, softmax
+from tests.check.claims.results import array, claims, never, of_both, same, says, softmax
 
 
 def on_columns(w, v):
@@ -139,7 +139,4 @@ SIZES = {
     "too-little-for-dog": lambda problem, got: gets(problem, got, 2) and fetched(problem, got)[1] < 0.5,
     "neither": lambda problem, got: not gets(problem, got, 1) and not gets(problem, got, 2),
 }
-CLAIMS |= {
-    ("sizes_by_hand", name): lambda problem, expected, got, holds=holds: bool(holds(problem, got))
-    for name, holds in SIZES.items()
-}
+CLAIMS |= claims("sizes_by_hand", SIZES, of_both)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.check.claims.results import array, same, says, softmax
+from tests.check.claims.results import array, claims, of_both, of_result, same, says, softmax
 
 
 def paper(x, axis=-1):
@@ -299,10 +299,7 @@ QUERY = {
     "too-much-of-key-2": lambda got: 10 + 50 * place(got)[0][2] > 15.5,
     "too-little": lambda got: place(got)[1] < 14.5 and place(got)[0][0] > 0.5,
 }
-CLAIMS |= {
-    ("query_fetching_15", name): lambda problem, expected, got, holds=holds: bool(holds(got))
-    for name, holds in QUERY.items()
-}
+CLAIMS |= claims("query_fetching_15", QUERY, of_result)
 
 
 def first_of(w):
@@ -351,7 +348,7 @@ MOST = {
     "axis-kept": lambda w: [received(w).argmax(1)[:, None], received(w).argmax(1)[None]],
     "counted-from-1": lambda w: [received(w).argmax(1) + 1],
 }
-CLAIMS |= {("most_attended_keys", name): says(candidates) for name, candidates in MOST.items()}
+CLAIMS |= claims("most_attended_keys", MOST, says)
 # What `max` returns is no array.
 CLAIMS["most_attended_keys", "both-returned"] = lambda problem, expected, got: not isinstance(got, np.ndarray)
 
@@ -403,7 +400,4 @@ LEARNABLE = {
     "scaled-by-d_k": lambda problem, got: same(got[0], head_of(problem, divide=lambda d: d)),
     "no-super-init": lambda problem, got: False,
 }
-CLAIMS |= {
-    ("learnable_head", name): lambda problem, expected, got, holds=holds: bool(holds(problem, got))
-    for name, holds in LEARNABLE.items()
-}
+CLAIMS |= claims("learnable_head", LEARNABLE, of_both)

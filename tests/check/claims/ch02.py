@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.check.claims.results import array, never, says, softmax
+from tests.check.claims.results import array, claims, never, of_both, says, softmax
 
 
 def shares(x):
@@ -271,9 +271,10 @@ AMONG = {
         or any(angle(q, k[i] + number) < 0.3 for number in np.linspace(0, 2 * abs(k[i]).max(), 2000))
     ),
 }
-CLAIMS |= {
-    ("query_among_128", name): lambda problem, expected, got, holds=holds: bool(
-        holds(array(got), array(problem[0]), int(problem[1]))
-    )
-    for name, holds in AMONG.items()
-}
+
+
+def among(holds):
+    return of_both(lambda problem, got: holds(array(got), array(problem[0]), int(problem[1])))
+
+
+CLAIMS |= claims("query_among_128", AMONG, among)

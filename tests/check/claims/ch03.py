@@ -4,7 +4,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from tests.check.claims.results import array, same, says, softmax
+from tests.check.claims.results import array, claims, of_result, same, says, softmax
 
 
 def _says(candidates):
@@ -497,10 +497,7 @@ BY_HAND = {
         any(len(head) > 1 for head in bare_tokens(got)) and not whole_tokens(got, 1, 99)
     ),
 }
-CLAIMS |= {
-    ("split_by_hand", name): lambda problem, expected, got, holds=holds: bool(holds(got))
-    for name, holds in BY_HAND.items()
-}
+CLAIMS |= claims("split_by_hand", BY_HAND, of_result)
 
 # --- reorder_checkpoint: row c * num_heads + h of w is row h * d_k + c of the result
 
@@ -553,7 +550,7 @@ REORDER = {
     "transposed": lambda w, h: [together(w, h).T, dealt(w, h).T],
     "reversed-inside-a-head": lambda w, h: [np.concatenate([w[i::h][::-1] for i in range(h)])],
 }
-CLAIMS |= {("reorder_checkpoint", name): _says(candidates) for name, candidates in REORDER.items()} | {
+CLAIMS |= claims("reorder_checkpoint", REORDER, _says) | {
     ("reorder_checkpoint", "columns-moved"): columns_moved,
     ("reorder_checkpoint", "numbers-in-other-rows"): torn,
 }

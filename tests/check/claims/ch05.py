@@ -1,23 +1,11 @@
 """What is said of answers to the exercises of chapter 05, asked of the numbers."""
 
-from itertools import combinations, permutations
+import contextlib
+from itertools import combinations, permutations, product
 
 import numpy as np
 
-
-def num(a):
-    return np.asarray(a, dtype=float)
-
-
-def is_one_of(got, candidates):
-    if isinstance(got, tuple):
-        return False
-    got = num(got)
-    return any(
-        num(c).shape == got.shape and np.allclose(got, num(c), rtol=1e-3, atol=1e-3, equal_nan=True)
-        for c in candidates
-    )
-
+from tests.check.claims.results import array, claims, heads_listed, never, of_both, same, softmax
 
 # --- Contributions of the heads to the output.
 
@@ -82,10 +70,7 @@ def split_output(x, w):
 
 def not_alone(x, w):
     slices = w.reshape(x.shape[1], x.shape[3], -1)
-    return [
-        np.einsum("bnd,hde->bhne", x.sum(1), slices),
-        np.einsum("bhnd,de->bhne", x, slices.sum(0)),
-    ]
+    return [np.einsum("bnd,hde->bhne", x.sum(1), slices), np.einsum("bhnd,de->bhne", x, slices.sum(0))]
 
 
 def all_rows(x, w):
@@ -187,16 +172,16 @@ OUTPUT = ADDED | {
 
 
 def claim(make, finish=lambda c: c):
-    return lambda p, e, got: is_one_of(got, [finish(c) for c in make(num(p[0]), num(p[1]))])
+    return lambda p, e, got: same(got, *[finish(c) for c in make(array(p[0]), array(p[1]))])
 
 
 def with_bias(make):
     """Whatever became of the bias: right, not fixed, a share, none."""
 
     def holds(p, e, got):
-        x, w, bias = map(num, p)
+        x, w, bias = map(array, p)
         h = x.shape[1]
-        return is_one_of(got, [c + k * bias for c in make(x, w) for k in (0, 1, h, 1 / h, -1, h - 1, h + 1)])
+        return same(got, *[c + k * bias for c in make(x, w) for k in (0, 1, h, 1 / h, -1, h - 1, h + 1)])
 
     return holds
 
@@ -205,8 +190,8 @@ def bias_of(shares):
     """The right sum over the heads, and the bias as `shares` makes it."""
 
     def holds(p, e, got):
-        x, w, bias = map(num, p)
-        return is_one_of(got, [contributions(x, w).sum(1) + s for s in shares(x, w, bias, x.shape[1])])
+        x, w, bias = map(array, p)
+        return same(got, *[contributions(x, w).sum(1) + s for s in shares(x, w, bias, x.shape[1])])
 
     return holds
 
@@ -218,24 +203,24 @@ def another_size(x, w, bias, h):
 
 
 def divided(p, e, got):
-    x, w, bias = map(num, p)
+    x, w, bias = map(array, p)
     h = x.shape[1]
-    return is_one_of(got, [contributions(x, w).mean(1) + k * bias / h for k in (1, h)])
+    return same(got, *[contributions(x, w).mean(1) + k * bias / h for k in (1, h)])
 
 
 def bias_in_w(p, e, got):
-    x, w, bias = map(num, p)
+    x, w, bias = map(array, p)
     out = contributions(x, w + bias).sum(1)
     shared = contributions(x, w + bias / x.shape[1]).sum(1)
-    return is_one_of(got, [out, out + bias, out + x.shape[1] * bias, shared])
+    return same(got, out, out + bias, out + x.shape[1] * bias, shared)
 
 
 def bias_in_heads(p, e, got):
     """The bias joins the heads where it has their width; where it does not, an error is raised."""
-    x, w, bias = map(num, p)
+    x, w, bias = map(array, p)
     side = side_by_side(x)
     fits = side.shape[-1] == len(bias)
-    return fits and is_one_of(got, [(side + n * bias) @ w for n in (1, x.shape[1])])
+    return fits and same(got, *[(side + n * bias) @ w for n in (1, x.shape[1])])
 
 
 def another_axis(x, w):
@@ -245,8 +230,8 @@ def another_axis(x, w):
 def another_loop(p, e, got):
     if not isinstance(got, tuple):
         return with_bias(another_axis)(p, e, got)
-    x = num(p[0])
-    return any(isinstance(got[0], tuple) and is_one_of(got[0][0], [np.take(x, 0, axis=a)]) for a in (0, 2, 3))
+    x = array(p[0])
+    return any(isinstance(got[0], tuple) and same(got[0][0], np.take(x, 0, axis=a)) for a in (0, 2, 3))
 
 
 BIAS = {
@@ -264,12 +249,6 @@ BIAS = {
 }
 
 # --- Multi-head attention.
-
-
-def softmax(s, axis=-1):
-    with np.errstate(all="ignore"):
-        e = np.exp(s - np.max(s, axis=axis, keepdims=True))
-        return e / e.sum(axis, keepdims=True)
 
 
 def cut(y, h):
@@ -306,283 +285,228 @@ def merge_in_turn(c):
     return c.transpose(0, 2, 3, 1).reshape(b, n, h * d)
 
 
-def hide(s, m):
-    w = softmax(np.where(m, s, -np.inf))
-    return np.where(m.any(-1, keepdims=True), w, 0)
+def zeroed(f):
+    """The same, with 0 in the rows that may attend to nothing."""
+    return lambda s, m: np.where(m.any(-1, keepdims=True), f(s, m), 0)
 
 
-def fill(value):
-    return lambda s, m: softmax(np.where(m, s, value))
+def fill(value, axis=-1):
+    return lambda s, m: softmax(np.where(m, s, value), axis)
 
 
 def fill_and_zero(value):
-    return lambda s, m: np.where(m.any(-1, keepdims=True), fill(value)(s, m), 0)
+    return zeroed(fill(value))
 
 
-def causal(s, m, zero=True):
+hide = fill_and_zero(-np.inf)
+
+
+def causal(s, m):
     return hide(s, np.tril(np.ones(s.shape[-2:], bool)) & np.ones(s.shape, bool))
 
 
+def mask_of(p):
+    return np.asarray(p[6], bool) if len(p) > 6 and p[6] is not None else None
+
+
 def run(p, cut=cut, merge=side_by_side, scale=None, weigh=hide, w=None, scores=None, apply=None, mask=None):
-    x, *mats = map(num, p[:5])
-    h = int(p[5])
-    m = p[6] if len(p) > 6 else None
+    x, *mats = map(array, p[:5])
+    h, m = int(p[5]), mask_of(p)
     mats = w(x, *mats) if w else mats
-    q, k, v = (cut(y if y is not None else x, h) for y in (x @ a if a is not None else x for a in mats[:3]))
+    q, k, v = (cut(x if a is None else x @ a, h) for a in mats[:3])
     d_model, d = x.shape[-1], x.shape[-1] // h
     with np.errstate(all="ignore"):
         s = q @ k.swapaxes(-1, -2)
         s = s / np.sqrt(d) if scale is None else scale(s, d, h, d_model, x.shape[1])
         s = scores(s) if scores else s
-        m = np.ones(s.shape, bool) if m is None else np.broadcast_to(np.asarray(m, bool), s.shape)
+        m = np.broadcast_to(True if m is None else m, s.shape)
         a = weigh(s, mask(m) if mask else m)
-        heads = apply(a, v) if apply else a @ v
-        out = merge(heads)
-        return (out @ mats[3] if mats[3] is not None else out), a
+        out = merge(apply(a, v) if apply else a @ v)
+        return (out if mats[3] is None else out @ mats[3]), a
 
 
-def pair(got):
-    return got if isinstance(got, tuple) and len(got) == 2 else None
+def of_pair(test):
+    """A predicate about an output and weights: ``test(problem, expected, output, weights)``."""
+
+    def holds(p, e, got):
+        return isinstance(got, tuple) and len(got) == 2 and bool(test(p, e, *map(array, got)))
+
+    return holds
 
 
 def attend(*options, output=None):
     """Both results are those of the attention with one of these changes."""
 
-    def holds(p, e, got):
-        got = pair(got)
+    @of_pair
+    def holds(p, e, out, weights):
         for o in options:
-            try:
-                out, a = run(p, **o)
-            except (ValueError, IndexError):
-                continue
-            if got and is_one_of(got[0], [output(out, p) if output else out]) and is_one_of(got[1], [a]):
-                return True
+            with contextlib.suppress(ValueError, IndexError):
+                right, a = run(p, **o)
+                if same(out, output(right, p) if output else right) and same(weights, a):
+                    return True
         return False
 
     return holds
 
 
+def changed(step):
+    """Predicates about this step of ``run``: one of these functions is in its place."""
+    return lambda *fs: attend(*[{step: f} for f in fs])
+
+
+weighing, with_scale, projecting = map(changed, ("weigh", "scale", "w"))
+
+
 def masked(*weigh, **others):
     need = attend(*[{"weigh": f} | others for f in weigh])
-    return lambda p, e, got: len(p) > 6 and p[6] is not None and need(p, e, got)
+    return lambda p, e, got: mask_of(p) is not None and need(p, e, got)
 
 
 def empty_rows(p):
-    m = np.asarray(p[6], bool) if len(p) > 6 and p[6] is not None else np.ones((1, 1), bool)
     b, n, _ = p[0].shape
-    m = np.broadcast_to(m, (b, int(p[5]), n, n))
-    return ~m.any(-1)
+    m = mask_of(p)
+    return ~np.broadcast_to(True if m is None else m, (b, int(p[5]), n, n)).any(-1)
 
 
 def row_weights(test):
     """In the weights, or in the output that they give, of a query that may attend to nothing."""
 
-    def holds(p, e, got):
-        got, rows = pair(got), empty_rows(p)
-        if not got or not rows.any():
+    @of_pair
+    def holds(p, e, out, weights):
+        rows = empty_rows(p)
+        if not rows.any() or (out.shape, weights.shape) != (e[0].shape, e[1].shape):
             return False
-        a, out = num(got[1]), num(got[0])
-        if a.shape != num(e[1]).shape or out.shape != num(e[0]).shape:
-            return False
-        return test(p, a[rows], out[rows.all(1)])
+        return test(p, weights[rows], out[rows.all(1)])
 
     return holds
 
 
 def uniform(p, a, out):
-    x, h = num(p[0]), int(p[5])
     flat = run(p[:6], weigh=lambda s, m: np.full(s.shape, 1 / s.shape[-1]))[0]
     rows = empty_rows(p).all(1)
-    same = rows.any() and len(out) and np.allclose(out, flat[rows], rtol=1e-3, atol=1e-3) and h
-    return bool(np.allclose(a, 1 / x.shape[1], atol=1e-3) or same)
+    return np.allclose(a, 1 / p[0].shape[1], atol=1e-3) or (rows.any() and len(out) and same(out, flat[rows]))
 
 
 def after(s, m):
     return softmax(s) * m
 
 
-def times_mask(s, m):
-    return softmax(s * m)
-
-
-def inf_times(s, m):
-    return any_nan
-
-
-def any_nan(p, e, got):
+@of_pair
+def any_nan(p, e, out, weights):
     """A visible key has NaN, in a row that has visible keys."""
-    got = pair(got)
-    if not got or len(p) < 7 or num(got[1]).shape != num(e[1]).shape:
+    if len(p) < 7 or weights.shape != e[1].shape:
         return False
-    _b, _n, _ = p[0].shape
-    m = np.broadcast_to(np.asarray(p[6], bool), num(e[1]).shape)
-    return bool(np.isnan(num(got[1]))[m].any() or np.all(num(got[1]) == 0) or np.isnan(num(got[0])).all())
+    visible = np.broadcast_to(np.asarray(p[6], bool), weights.shape)
+    return np.isnan(weights)[visible].any() or np.all(weights == 0) or np.isnan(out).all()
 
 
 def large(p, e, got):
     options = [f(v) for v in (1e3, 1e4, 1e9, np.inf) for f in (fill, fill_and_zero)]
-    adds = [lambda s, m, v=v: softmax(s + np.where(m, 0, v)) for v in (1e3, 1e9, np.inf)]
-    zeroed = [lambda s, m, f=f: np.nan_to_num(f(s, m)) for f in options + adds]
-    return masked(*options, *adds, *zeroed)(p, e, got)
+    options += [lambda s, m, v=v: softmax(s + np.where(m, 0, v)) for v in (1e3, 1e9, np.inf)]
+    return masked(*options, *[lambda s, m, f=f: np.nan_to_num(f(s, m)) for f in options])(p, e, got)
 
 
-def some(**where):
-    """w_q, w_k, w_v, w_o in another way: each of the given choices of them."""
-    return [{"w": f} for f in where.values()]
+def not_projected(*which):
+    """These of w_q, w_k and w_v are left out."""
+    return lambda x, *m: [None if i in which else a for i, a in enumerate(m)]
 
 
-def choices(values):
-    """Exchange one or more of w_q, w_k, w_v by values(index, mats) (None: x itself)."""
-    found = []
-    for size in (1, 2, 3):
-        for which in combinations(range(3), size):
-            found.append(
-                {
-                    "w": lambda x, *m, which=which: (
-                        [values(i, m) if i in which else m[i] for i in range(3)] + [m[3]]
-                    )
-                }
-            )
-    return found
-
-
-def one_for_two():
-    found = []
-    for order in [(i, j, k) for i in range(3) for j in range(3) for k in range(3)]:
-        if len(set(order)) < 3:
-            found.append({"w": lambda x, *m, o=order: [m[o[0]], m[o[1]], m[o[2]], m[3]]})
-    return found
-
-
-def with_scale(*fs):
-    return attend(*[{"scale": f} for f in fs])
+NOT_PROJECTED = [not_projected(*which) for size in (1, 2, 3) for which in combinations(range(3), size)]
+ONE_FOR_TWO = [
+    lambda x, *m, order=order: [*(m[i] for i in order), m[3]]
+    for order in product(range(3), repeat=3)
+    if len(set(order)) < 3
+]
 
 
 def weights_only(make):
     """The output is right; the second result is made from the right scores or weights."""
-
-    def holds(p, e, got):
-        got = pair(got)
-        return bool(got) and is_one_of(got[0], [e[0]]) and is_one_of(got[1], make(p, num(e[1])))
-
-    return holds
+    return of_pair(lambda p, e, out, weights: same(out, e[0]) and same(weights, *make(p, array(e[1]))))
 
 
 def raw_scores(p, a):
-    found = []
+    found, m = [], mask_of(p)
     for scale in (None, lambda s, *_: s):
         s = run(p, scale=scale, weigh=lambda s, m: s)[1]
-        m = np.asarray(p[6], bool) if len(p) > 6 and p[6] is not None else True
-        found += [s] + [np.where(np.broadcast_to(m, s.shape), s, v) for v in (-np.inf, -1e9, 0)]
+        shown = np.broadcast_to(True if m is None else m, s.shape)
+        found += [s] + [np.where(shown, s, v) for v in (-np.inf, -1e9, 0)]
     return found
 
 
-def one_zero(p, e, got):
-    got, rows = pair(got), empty_rows(p)
-    if not got or not rows.all(1).any():
+@of_pair
+def one_zero(p, e, out, weights):
+    rows = empty_rows(p)
+    if not rows.all(1).any() or (out.shape, weights.shape) != (e[0].shape, e[1].shape):
         return False
-    if num(got[0]).shape != num(e[0]).shape or num(got[1]).shape != num(e[1]).shape:
-        return False
-    zeros = [np.all(num(got[0])[rows.all(1)] == 0), np.all(num(got[1])[rows] == 0)]
-    return bool(zeros[0] != zeros[1])
+    return np.all(out[rows.all(1)] == 0) != np.all(weights[rows] == 0)
 
 
-def nan_in_weights_only(p, e, got):
-    got, empty = pair(got), empty_rows(p)
-    if not got or not empty.any():
-        return False
-    output, weights = num(got[0]), num(got[1])
-    return bool(np.isnan(weights[empty]).all() and (output[empty.any(1)] == 0).all())
+@of_pair
+def nan_in_weights_only(p, e, out, weights):
+    empty = empty_rows(p)
+    return empty.any() and np.isnan(weights[empty]).all() and (out[empty.any(1)] == 0).all()
 
 
-def nan_in_weights_and_output_right(p, e, got):
-    got, empty = pair(got), empty_rows(p)
-    if not got or not empty.any():
-        return False
-    return bool(np.isnan(num(got[1])[empty]).all() and np.allclose(num(got[0]), num(e[0]), 1e-4, 1e-5))
+@of_pair
+def nan_in_weights_and_output_right(p, e, out, weights):
+    empty = empty_rows(p)
+    return empty.any() and np.isnan(weights[empty]).all() and np.allclose(out, e[0], 1e-4, 1e-5)
 
 
-def tokens_among_heads(p, e, got):
-    x, wq, wk, wv, wo = map(num, p[:5])
-    h, (b, n, d) = int(p[5]), p[0].shape
+@of_pair
+def tokens_among_heads(p, e, out, weights):
+    x, wq, wk, wv, wo = map(array, p[:5])
+    h, (b, n, d), m = int(p[5]), p[0].shape, mask_of(p)
     q, k, v = ((x @ w).reshape(b, n, h, d // h) for w in (wq, wk, wv))
     s = q @ k.swapaxes(-1, -2) / np.sqrt(d // h)
-    found = [softmax(s)]
-    if len(p) > 6 and p[6] is not None:
-        try:
-            m = np.broadcast_to(np.asarray(p[6], bool), s.shape)
-        except ValueError:
-            return False
-        found = [hide(s, m), softmax(np.where(m, s, -np.inf))]
-    outs = [
-        o
-        for a in found
-        for o in ((a @ v).reshape(b, n, d) @ wo, (a @ v).swapaxes(1, 2).reshape(b, n, d) @ wo)
-    ]
-    got = pair(got)
-    return bool(got) and is_one_of(got[1], found) and is_one_of(got[0], outs)
+    found = [softmax(s)] if m is None else [f(s, np.broadcast_to(m, s.shape)) for f in (hide, fill(-np.inf))]
+    outs = [y.reshape(b, n, d) @ wo for a in found for y in (a @ v, (a @ v).swapaxes(1, 2))]
+    return same(weights, *found) and same(out, *outs)
 
 
-def swap_batch(y, h):
-    b, n, d = y.shape
-    return y.reshape(b, n, h, d // h).swapaxes(0, 1)
-
-
-def batch_and_tokens(p, e, got):
-    x, wq, wk, wv, wo = map(num, p[:5])
+@of_pair
+def batch_and_tokens(p, e, out, weights):
+    x, wq, wk, wv, wo = map(array, p[:5])
     h, (b, n, d) = int(p[5]), p[0].shape
-    got = pair(got)
-    if not got:
-        return False
-    q, k, v = (swap_batch(x @ w, h) for w in (wq, wk, wv))
+    q, k, v = ((x @ w).reshape(b, n, h, d // h).swapaxes(0, 1) for w in (wq, wk, wv))
     a = softmax(q @ k.swapaxes(-1, -2) / np.sqrt(d // h))
-    c = a @ v
-    outs = [c.swapaxes(0, 1).reshape(b, n, d) @ wo, c.reshape(b, n, d) @ wo]
+    outs = [y.reshape(b, n, d) @ wo for y in ((a @ v).swapaxes(0, 1), a @ v)]
     merged = run(p, merge=lambda c: c.swapaxes(0, 1).reshape(b, n, d))[0]
-    return is_one_of(got[0], [*outs, merged]) and is_one_of(got[1], [a, e[1]])
+    return same(out, *outs, merged) and same(weights, a, e[1])
 
 
-def rows_of_w(p, e, got):
+@of_pair
+def rows_of_w(p, e, out, weights):
     """Head h has the rows h * d_k to (h + 1) * d_k: w.view(heads, d_k, d_model), with x cut to fit."""
-    x, *mats = map(num, p[:5])
-    h, (_b, _n, d) = int(p[5]), p[0].shape
-    got = pair(got)
-    if not got:
-        return False
-    y = cut(x, h)
-    q, k, _v = (y @ w.reshape(h, d // h, d)[None] for w in mats[:3])
-    m = np.asarray(p[6], bool) if len(p) > 6 and p[6] is not None else True
-    found = []
-    for size in (d // h, d):
-        s = q @ k.swapaxes(-1, -2) / np.sqrt(size)
-        found.append(hide(s, np.broadcast_to(m, s.shape)))
-    transposed = attend({"w": lambda x, *m: [*(a.T for a in m[:3]), m[3]]})(p, e, got)
-    return transposed or is_one_of(got[1], found)
+    x, *mats = map(array, p[:5])
+    h, d, m = int(p[5]), x.shape[-1], mask_of(p)
+    q, k = (cut(x, h) @ w.reshape(h, d // h, d)[None] for w in mats[:2])
+    scores = [q @ k.swapaxes(-1, -2) / np.sqrt(size) for size in (d // h, d)]
+    found = [hide(s, np.broadcast_to(True if m is None else m, s.shape)) for s in scores]
+    transposed = projecting(lambda x, *m: [*(a.T for a in m[:3]), m[3]])
+    return transposed(p, e, (out, weights)) or same(weights, *found)
 
 
 def bool_added(s, m):
     return softmax(s + m)
 
 
-def swapped_mask(m):
-    return m.swapaxes(-1, -2)
-
-
-def raw(f):
-    return lambda s, m: f(np.where(m, s, -np.inf))
-
-
-def divided_after(p, e, got):
-    got, d = pair(got), p[0].shape[-1] // int(p[5])
-    if not got:
-        return False
-    out, a = run(p, scale=lambda s, *_: s)
-    both = is_one_of(got[0], [out / np.sqrt(d), out]) and is_one_of(got[1], [a / np.sqrt(d), a])
-    return both and not (is_one_of(got[0], [out]) and is_one_of(got[1], [a]))
+@of_pair
+def divided_after(p, e, out, weights):
+    root = np.sqrt(p[0].shape[-1] // int(p[5]))
+    right, a = run(p, scale=lambda s, *_: s)
+    both = same(out, right / root, right) and same(weights, a / root, a)
+    return both and not (same(out, right) and same(weights, a))
 
 
 def no_weights(p, e, got):
-    return not isinstance(got, tuple) and num(got).shape == num(e[0]).shape
+    return not isinstance(got, tuple) and array(got).shape == e[0].shape
+
+
+def softmaxes(axis):
+    """Along another axis, with whatever becomes of rows that may attend to nothing."""
+    f = fill(-np.inf, axis)
+    return weighing(f, lambda s, m: np.nan_to_num(f(s, m)), zeroed(f))
 
 
 NAN = row_weights(lambda p, a, out: bool(np.isnan(a).any() or np.isnan(out).any()))
@@ -593,7 +517,7 @@ MHA = {
     "mask-ignored": masked(lambda s, m: softmax(s)),
     "mask-inverted": masked(
         *[lambda s, m, f=f: f(s, ~m) for f in (hide, fill(-np.inf), fill(-1e9))],
-        lambda s, m: np.where(m.any(-1, keepdims=True), fill(-np.inf)(s, ~m), 0),
+        zeroed(lambda s, m: fill(-np.inf)(s, ~m)),
         lambda s, m: np.where(m, fill(-np.inf)(s, ~m), 0),
     ),
     "mask-after-softmax": masked(after, lambda s, m: np.where(m, softmax(s), -np.inf)),
@@ -606,43 +530,27 @@ MHA = {
     ),
     "hidden-scores-large": large,
     "zero-times-infinity": any_nan,
-    "causal-whatever-the-mask": attend({"weigh": causal}, {"weigh": lambda s, m: hide(s, np.tril(m))}),
-    "mask-added-as-bool": masked(
-        bool_added, lambda s, m: np.where(m.any(-1, keepdims=True), bool_added(s, m), 0)
-    ),
-    "mask-transposed": masked(hide, fill(-np.inf), fill(-1e9), mask=swapped_mask),
-    "mask-with-an-axis-too-many": lambda p, e, got: (
-        len(p) > 6
-        and p[6] is not None
-        and bool(pair(got))
-        and (num(got[1]).ndim == 5 or num(got[1]).shape != num(e[1]).shape)
+    "causal-whatever-the-mask": weighing(causal, lambda s, m: hide(s, np.tril(m))),
+    "mask-added-as-bool": masked(bool_added, zeroed(bool_added)),
+    "mask-transposed": masked(hide, fill(-np.inf), fill(-1e9), mask=lambda m: m.swapaxes(-1, -2)),
+    "mask-with-an-axis-too-many": of_pair(
+        lambda p, e, out, weights: mask_of(p) is not None and weights.shape != e[1].shape
     ),
     "if-mask": lambda p, e, got: (
-        masked(lambda s, m: softmax(s))(p, e, got)
-        or (len(p) > 6 and p[6] is not None and num(p[6]).size == 1)
+        masked(lambda s, m: softmax(s))(p, e, got) or (mask_of(p) is not None and mask_of(p).size == 1)
     ),
-    "softmax-over-queries": attend(
-        {"weigh": lambda s, m: softmax(np.where(m, s, -np.inf), -2)},
-        {"weigh": lambda s, m: np.nan_to_num(softmax(np.where(m, s, -np.inf), -2))},
-        {"weigh": lambda s, m: np.where(m.any(-1, keepdims=True), softmax(np.where(m, s, -np.inf), -2), 0)},
+    "softmax-over-queries": softmaxes(-2),
+    "softmax-over-heads": softmaxes(1),
+    "no-softmax": weighing(
+        lambda s, m: s,
+        *[lambda s, m, v=v: np.where(m, s, v) for v in (0, -np.inf, -1e9)],
+        zeroed(lambda s, m: np.where(m, s, -np.inf)),
     ),
-    "softmax-over-heads": attend(
-        {"weigh": lambda s, m: softmax(np.where(m, s, -np.inf), 1)},
-        {"weigh": lambda s, m: np.nan_to_num(softmax(np.where(m, s, -np.inf), 1))},
-        {"weigh": lambda s, m: np.where(m.any(-1, keepdims=True), softmax(np.where(m, s, -np.inf), 1), 0)},
-    ),
-    "no-softmax": attend(
-        {"weigh": lambda s, m: s},
-        {"weigh": lambda s, m: np.where(m, s, 0)},
-        {"weigh": lambda s, m: np.where(m, s, -np.inf)},
-        {"weigh": lambda s, m: np.where(m.any(-1, keepdims=True), np.where(m, s, -np.inf), 0)},
-        {"weigh": lambda s, m: np.where(m, s, -1e9)},
-    ),
-    "softmax-twice": attend(
-        {"weigh": lambda s, m: softmax(hide(s, m))},
-        {"weigh": lambda s, m: hide(hide(s, m), m)},
-        {"weigh": lambda s, m: softmax(fill(-np.inf)(s, m))},
-        {"weigh": lambda s, m: np.where(m.any(-1, keepdims=True), softmax(hide(s, m)), 0)},
+    "softmax-twice": weighing(
+        lambda s, m: softmax(hide(s, m)),
+        lambda s, m: hide(hide(s, m), m),
+        lambda s, m: softmax(fill(-np.inf)(s, m)),
+        zeroed(lambda s, m: softmax(hide(s, m))),
     ),
     "not-scaled": with_scale(lambda s, d, *_: s),
     "scaled-by-d_k": with_scale(lambda s, d, *_: s / d),
@@ -658,34 +566,32 @@ MHA = {
     "d_k-heads": attend({"cut": cut_d_k}, {"cut": cut_d_k, "scale": lambda s, d, h, *_: s / np.sqrt(h)}),
     "merge-without-transpose": attend({"merge": merge_bare}),
     "merged-in-turn": attend({"merge": merge_in_turn}),
-    "one-matrix-for-two": attend(*one_for_two()),
-    "keys-and-values-swapped": attend({"w": lambda x, q, k, v, o: [q, v, k, o]}),
+    "one-matrix-for-two": projecting(*ONE_FOR_TWO),
+    "keys-and-values-swapped": projecting(lambda x, q, k, v, o: [q, v, k, o]),
     "queries-and-keys-swapped": attend(
         {"w": lambda x, q, k, v, o: [k, q, v, o]}, {"scores": lambda s: s.swapaxes(-1, -2)}
     ),
-    "matrices-transposed": attend({"w": lambda x, q, k, v, o: [q.T, k.T, v.T, o]}),
-    "not-projected": attend(*choices(lambda i, m: None)),
-    "no-output-projection": attend({"w": lambda x, q, k, v, o: [q, k, v, None]}),
-    "output-matrix-transposed": attend({"w": lambda x, q, k, v, o: [q, k, v, o.T]}),
-    "input-added": attend({}, output=lambda out, p: out + num(p[0])),
+    "matrices-transposed": projecting(lambda x, q, k, v, o: [q.T, k.T, v.T, o]),
+    "not-projected": projecting(*NOT_PROJECTED),
+    "no-output-projection": projecting(lambda x, q, k, v, o: [q, k, v, None]),
+    "output-matrix-transposed": projecting(lambda x, q, k, v, o: [q, k, v, o.T]),
+    "input-added": attend({}, output=lambda out, p: out + array(p[0])),
     "weights-transposed": attend({"apply": lambda a, v: a.swapaxes(-1, -2) @ v}),
     "no-weights": no_weights,
-    "weights-first": lambda p, e, got: (
-        bool(pair(got)) and is_one_of(got[0], [e[1]]) and is_one_of(got[1], [e[0]])
-    ),
+    "weights-first": of_pair(lambda p, e, out, weights: same(out, e[1]) and same(weights, e[0])),
     "scores-for-weights": weights_only(raw_scores),
     "weights-averaged-over-heads": weights_only(lambda p, a: [a.mean(1), a.mean(1, keepdims=True)]),
     "weights-of-one-head": weights_only(
         lambda p, a: [c for h in range(a.shape[1]) for c in (a[:, h], a[:, h : h + 1])]
     ),
     "weights-with-heads-in-front": weights_only(lambda p, a: [a.swapaxes(0, 1)]),
-    "mask-in-a-loop": lambda p, e, got: len(p) > 6 and p[6] is not None and np.ndim(p[6]) > 2,
+    "mask-in-a-loop": lambda p, e, got: mask_of(p) is not None and mask_of(p).ndim > 2,
     "zeros-in-one-result": one_zero,
     "nan-replaced-in-the-output": nan_in_weights_only,
     "nan-replaced-in-what-is-fetched": nan_in_weights_and_output_right,
     "no-transpose": attend({"cut": cut_bare, "merge": merge_bare}),
     "heads-take-turns-throughout": attend(IN_TURN | {"merge": merge_in_turn}),
-    "all-matrices-transposed": attend({"w": lambda x, *m: [a.T for a in m]}),
+    "all-matrices-transposed": projecting(lambda x, *m: [a.T for a in m]),
     "scaled-after-the-softmax": divided_after,
     "heads-behind-tokens": tokens_among_heads,
     "batch-and-tokens-swapped": batch_and_tokens,
@@ -701,7 +607,7 @@ def count(make):
 
     def holds(p, e, got):
         d, h, bias = int(p[0]), int(p[1]), bool(p[2])
-        return np.shape(got) == () and is_one_of(got, make(d, h, d // h, bias))
+        return np.shape(got) == () and same(got, *make(d, h, d // h, bias))
 
     return holds
 
@@ -767,54 +673,39 @@ COUNTS = {
 }
 
 
-CLAIMS = (
-    {("head_contributions", s): claim(f) for s, f in (ROWS | ALONE).items()}
-    | {("fix_bias", s): with_bias(lambda x, w, f=f: [c.sum(1) for c in f(x, w)]) for s, f in ROWS.items()}
-    | {("fix_bias", s): with_bias(f) for s, f in ADDED.items()}
-    | {("fix_bias", s): bias_of(f) for s, f in BIAS.items()}
-    | {
-        ("fix_bias", "all-divided"): divided,
-        ("fix_bias", "one-contribution-per-head"): with_bias(OUTPUT["not-summed-over-heads"]),
-        ("fix_bias", "bias-added-to-w_o"): bias_in_w,
-        ("fix_bias", "bias-before-w_o"): bias_in_heads,
-        ("fix_bias", "other-axis-taken-apart"): another_loop,
-        ("fix_bias", "added-into-the-bias"): lambda p, e, got: np.shape(got) == tuple(p[2].shape),
-    }
-    | {("multi_head_attention", s): f for s, f in MHA.items()}
-    | {("output_projection", s): claim(f, lambda c: c.sum(1)) for s, f in ROWS.items()}
-    | {("output_projection", s): claim(f) for s, f in OUTPUT.items()}
-    | {("predict_parameters", s): count(f) for s, f in COUNTS.items()}
-)
+CLAIMS = claims("head_contributions", ROWS | ALONE, claim) | claims("multi_head_attention", MHA)
+CLAIMS |= claims("output_projection", ROWS, lambda f: claim(f, lambda c: c.sum(1)))
+CLAIMS |= claims("output_projection", OUTPUT, claim) | claims("predict_parameters", COUNTS, count)
+CLAIMS |= claims("fix_bias", ROWS, lambda f: with_bias(lambda x, w: [c.sum(1) for c in f(x, w)]))
+CLAIMS |= claims("fix_bias", ADDED, with_bias) | claims("fix_bias", BIAS, bias_of)
+CLAIMS |= {
+    ("fix_bias", "all-divided"): divided,
+    ("fix_bias", "one-contribution-per-head"): with_bias(OUTPUT["not-summed-over-heads"]),
+    ("fix_bias", "bias-added-to-w_o"): bias_in_w,
+    ("fix_bias", "bias-before-w_o"): bias_in_heads,
+    ("fix_bias", "other-axis-taken-apart"): another_loop,
+    ("fix_bias", "added-into-the-bias"): lambda p, e, got: np.shape(got) == tuple(p[2].shape),
+}
 
 
 # --- The heads of a picture whose sizes add up to 0. A problem is what each head fetches for *saw*.
 
 
-def fetched_by(fetched, got):
+def fetched_by(problem, got):
     """What the heads of this list fetch."""
-    return num(fetched)[num(got).astype(int)]
+    return array(problem[0])[np.asarray(got, int)]
 
 
-CANCEL = {
-    "the-picture": lambda fetched, got: not isinstance(got, np.ndarray),
-    "one-entry-for-each-head": lambda fetched, got: len(got) == 6 and set(num(got)) <= {0, 1},
-    "numbers-that-are-not-whole": lambda fetched, got: (num(got) % 1 != 0).any(),
-    "no-head": lambda fetched, got: len(got) == 0,
-    "no-such-head": lambda fetched, got: min(got) < 0 or max(got) > 5,
-    "a-head-twice": lambda fetched, got: len(set(num(got))) < len(got),
-    "where-the-picture-begins": lambda fetched, got: sorted(got) == [0, 1, 2, 3],
-    "a-head-that-fetches-0": lambda fetched, got: (abs(fetched_by(fetched, got)) < 1e-3).sum() == 1,
-    "counted-from-1": lambda fetched, got: (
-        abs(fetched_by(fetched, num(got) - 1).sum()) <= 0.03
-        and min(abs(fetched_by(fetched, num(got) - 1))) > 0.2
+CANCEL = heads_listed(6, [0, 1, 2, 3]) | {
+    "a-head-that-fetches-0": lambda problem, got: (abs(fetched_by(problem, got)) < 1e-3).sum() == 1,
+    "counted-from-1": lambda problem, got: (
+        abs(fetched_by(problem, array(got) - 1).sum()) <= 0.03
+        and min(abs(fetched_by(problem, array(got) - 1))) > 0.2
     ),
-    "too-much-of-the-dog": lambda fetched, got: fetched_by(fetched, got).sum() > 0.03,
-    "too-much-of-the-cat": lambda fetched, got: fetched_by(fetched, got).sum() < -0.03,
+    "too-much-of-the-dog": lambda problem, got: fetched_by(problem, got).sum() > 0.03,
+    "too-much-of-the-cat": lambda problem, got: fetched_by(problem, got).sum() < -0.03,
 }
-CLAIMS |= {
-    ("heads_that_cancel", name): lambda problem, expected, got, holds=holds: bool(holds(problem[0], got))
-    for name, holds in CANCEL.items()
-}
+CLAIMS |= claims("heads_that_cancel", CANCEL, of_both)
 
 
 # --- The head that writes most, for each token.
@@ -822,7 +713,7 @@ CLAIMS |= {
 
 def chosen(make):
     """A predicate: ``make`` gives candidates from the contributions, (num_heads, n, d_model)."""
-    return lambda p, e, got: is_one_of(got, make(contributions(num(p[0])[None], num(p[1]))[0]))
+    return lambda p, e, got: same(got, *make(contributions(array(p[0])[None], array(p[1]))[0]))
 
 
 def norms(written):
@@ -831,40 +722,40 @@ def norms(written):
 
 def sliced(make):
     """A predicate: the head with the largest norm, with other rows of w_o."""
-    return lambda p, e, got: is_one_of(got, [norms(c[0]).argmax(0) for c in make(num(p[0])[None], num(p[1]))])
+    return lambda p, e, got: same(got, *[norms(c[0]).argmax(0) for c in make(array(p[0])[None], array(p[1]))])
 
 
 def is_one_head(p, e, got):
     """One head for all tokens: a single number below num_heads, perhaps repeated."""
-    got = num(got)
+    got = array(got)
     n = p[0].shape[1]
     return got.shape in ((), (n,)) and len(np.unique(got)) == 1 and 0 <= got.flat[0] < len(p[0])
 
 
 def norms_multiplied(p, e, got):
-    x, w = num(p[0]), num(p[1])
+    x, w = array(p[0]), array(p[1])
     strength = np.sqrt((w.reshape(len(x), -1) ** 2).sum(1))
-    return is_one_of(got, [(norms(x) * strength[:, None]).argmax(0)])
+    return same(got, (norms(x) * strength[:, None]).argmax(0))
 
 
 def cut_output(p, e, got):
-    x, w = num(p[0])[None], num(p[1])
-    return is_one_of(got, [norms(c[0]).argmax(0) for c in split_output(x, w)])
+    x, w = array(p[0])[None], array(p[1])
+    return same(got, *[norms(c[0]).argmax(0) for c in split_output(x, w)])
 
 
 def value_and_index(p, e, got):
     """Two results of which the second is right, or the name of what `max` returns."""
     if isinstance(got, tuple):
-        return len(got) == 2 and is_one_of(got[1], [e])
+        return len(got) == 2 and same(got[1], e)
     got_array = np.asarray(got)
     if got_array.dtype == object:
         return got.dtype == "both results of `max` (values and indices)"
-    return len(got_array) == 2 and is_one_of(got_array[1], [e])
+    return len(got_array) == 2 and same(got_array[1], e)
 
 
 def strongest_rows(p, e, got):
-    w = num(p[1]).reshape(len(p[0]), -1)
-    return is_one_head(p, e, got) and num(got).flat[0] == (w**2).sum(1).argmax()
+    w = array(p[1]).reshape(len(p[0]), -1)
+    return is_one_head(p, e, got) and array(got).flat[0] == (w**2).sum(1).argmax()
 
 
 MOST = {
@@ -882,19 +773,19 @@ MOST = {
     "smallest": lambda c: [norms(c).argmin(0)],
     "counted-from-1": lambda c: [norms(c).argmax(0) + 1],
 }
-CLAIMS |= {("most_important_head", name): chosen(make) for name, make in MOST.items()}
+CLAIMS |= claims("most_important_head", MOST, chosen)
 CLAIMS |= {
     ("most_important_head", name): sliced(ROWS[name])
     for name in ("heads-take-turns", "overlapping-slices", "first-rows-for-all", "slices-in-reverse")
 }
 CLAIMS |= {
     ("most_important_head", "one-head-for-all-tokens"): is_one_head,
-    ("most_important_head", "values-without-w_o"): lambda p, e, got: is_one_of(
-        got, [f(num(p[0])).argmax(0) for f in (norms, lambda x: abs(x).sum(-1), lambda x: x.sum(-1))]
+    ("most_important_head", "values-without-w_o"): lambda p, e, got: same(
+        got, *[f(array(p[0])).argmax(0) for f in (norms, lambda x: abs(x).sum(-1), lambda x: x.sum(-1))]
     ),
     ("most_important_head", "w_o-alone"): strongest_rows,
     ("most_important_head", "norms-multiplied"): norms_multiplied,
     ("most_important_head", "output-split"): cut_output,
     ("most_important_head", "value-and-index"): value_and_index,
-    ("most_important_head", "all-rows-of-w_o"): lambda p, e, got: False,
+    ("most_important_head", "all-rows-of-w_o"): never,
 }

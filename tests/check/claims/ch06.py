@@ -4,7 +4,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-from tests.check.claims.results import never, same, says
+from tests.check.claims.results import claims, never, of_both, same, says
 
 
 def orders(x):
@@ -287,7 +287,7 @@ KEYS = {
     "always-64-numbers": lambda d, heads, h: [span((3 * h + 1) * 64, 64)],
     "d_k-from-the-rows": lambda d, heads, h: [span(3 * d * (i * h + 1), 3 * d) for i in (1, 3)],
 }
-CLAIMS |= {("key_weights_of_head", name): rows_of(numbers) for name, numbers in KEYS.items()}
+CLAIMS |= claims("key_weights_of_head", KEYS, rows_of)
 CLAIMS |= {
     ("key_weights_of_head", "heads-in-turn"): lies_apart,
     ("key_weights_of_head", "all-three-of-the-head"): all_three,
@@ -347,7 +347,4 @@ TYPED = {
     ),
     "an-output-differs": lambda problem, got: any(outputs_off(problem, got)),
 }
-CLAIMS |= {
-    ("w_o_by_hand", name): lambda problem, expected, got, holds=holds: bool(holds(problem, got))
-    for name, holds in TYPED.items()
-}
+CLAIMS |= claims("w_o_by_hand", TYPED, of_both)

@@ -2,38 +2,9 @@
 
 import numpy as np
 
+from tests.check.claims.results import array, claims, heads_listed, never, of_both, same, says
+
 CLAIMS = {}
-
-
-def array(x):
-    return np.asarray(x, dtype=np.float64)
-
-
-def close(a, b):
-    a, b = array(a), array(b)
-    return a.shape == b.shape and np.allclose(a, b, rtol=1e-3, atol=1e-3, equal_nan=True)
-
-
-def never(problem, expected, got):
-    """Said of an error: no result can be of this kind."""
-    return False
-
-
-def stacked(got):
-    if isinstance(got, tuple):
-        return np.array([array(g) for g in got]) if len({np.shape(g) for g in got}) == 1 else None
-    return array(got)
-
-
-def says(candidates):
-    """A predicate: the result is one of what ``candidates`` makes of the arguments."""
-
-    def predicate(problem, expected, got):
-        got = stacked(got)
-        with np.errstate(all="ignore"):
-            return got is not None and any(close(got, c) for c in candidates(*map(array, problem)))
-
-    return predicate
 
 
 def merge(x):
@@ -85,31 +56,16 @@ def axis_left_out(axis):
     return candidates
 
 
+AXES = (0,), (1,), (2,), (3,), (0, 1), (1, 2), (1, 3), (2, 3), (0, 2), (1, 2, 3), (0, 1, 2), (0, 1, 2, 3)
+
+
 def averages(s):
     x, out = s.x, []
     for source in (x, x[:, s.others], x[:, s.i : s.i + 1]):
-        for axes in (
-            (0,),
-            (1,),
-            (2,),
-            (3,),
-            (0, 1),
-            (1, 2),
-            (1, 3),
-            (2, 3),
-            (0, 2),
-            (1, 2, 3),
-            (0, 1, 2),
-            (0, 1, 2, 3),
-        ):
-            m = source.mean(axes, keepdims=True)
-            if m.shape[1] == 1:
+        for m in (source.mean(axes, keepdims=True) for axes in AXES):
+            if m.shape[1] in (1, s.h):
                 y = x.copy()
-                y[:, s.i] = np.broadcast_to(m[:, 0], (s.b, s.n, s.d))
-                out.append(merge(y) @ s.w)
-            elif m.shape[1] == s.h:
-                y = x.copy()
-                y[:, s.i] = np.broadcast_to(m[:, s.i], (s.b, s.n, s.d))
+                y[:, s.i] = m[:, s.i if m.shape[1] > 1 else 0]
                 out.append(merge(y) @ s.w)
     return out
 
@@ -121,7 +77,7 @@ def columns_zero(problem, expected, got):
     if got.shape != s.whole.shape:
         return False
     zero = np.all(got == 0, (0, 1))
-    return bool(zero.any() and close(got[..., ~zero], s.whole[..., ~zero]))
+    return bool(zero.any() and same(got[..., ~zero], s.whole[..., ~zero]))
 
 
 def unmerged(s):
@@ -167,27 +123,17 @@ def others_rows_too(problem, expected, got):
         masks = [np.array([k >> r & 1 for r in range(len(terms))]) for k in range(2 ** min(len(terms), 12))]
     for mask in masks:
         some = not live.all() or mask.sum() < len(mask) - s.d
-        if set(mask) <= {0, 1} and not mask[s.own].any() and some and close(mask @ terms, target):
+        if set(mask) <= {0, 1} and not mask[s.own].any() and some and same(mask @ terms, target):
             return True
     return False
 
 
 def mask_elsewhere(s):
     out = []
-    for axis in (0, 2, 3):
-        if s.x.shape[axis] in (s.h, 1):
-            shape = [1] * 4
-            shape[axis] = s.h
-            mask = np.ones(s.h)
-            mask[s.i] = 0
-            if s.x.shape[axis] == s.h:
-                x = s.x * mask.reshape(shape)
-                out += [merge(x) @ s.w, merge(s.x * (1 - mask).reshape(shape)) @ s.w]
-            else:
-                x = s.x * mask.reshape(shape)
-                y = merge(x)
-                if y.shape[-1] == s.w.shape[0]:
-                    out.append(y @ s.w)
+    for axis in (axis for axis in (0, 2, 3) if s.x.shape[axis] in (s.h, 1)):
+        mask = without(np.ones(s.h), s.i, 0).reshape([s.h if k == axis else 1 for k in range(4)])
+        kept = [merge(s.x * m) for m in (mask, 1 - mask)[: 1 + (s.x.shape[axis] == s.h)]]
+        out += [y @ s.w for y in kept if y.shape[-1] == len(s.w)]
     return out
 
 
@@ -214,7 +160,7 @@ def share(problem, expected, got):
     if got.shape != s.whole.shape:
         return False
     c = (got * s.whole).sum() / (s.whole**2).sum()
-    return bool(0 < c < 0.999 and close(got, c * s.whole))
+    return bool(0 < c < 0.999 and same(got, c * s.whole))
 
 
 def unprojected(s):
@@ -242,12 +188,10 @@ def transposed(s):
 
 def batch_as_heads(s):
     x = s.x
-    out = [
-        np.delete(s.whole, s.i, 0) if s.i < s.b else None,
-        s.whole - merge(without(x, s.i, 0)) @ s.w if s.i < s.b else None,
-    ]
+    out = []
     if s.i < s.b:
-        out.append(merge(without(x, s.i, 0)) @ s.w)
+        left = merge(without(x, s.i, 0)) @ s.w
+        out = [np.delete(s.whole, s.i, 0), s.whole - left, left]
     if s.b == 1 and s.i == 0:
         out.append(np.zeros(()))
     terms = [x[b] @ s.rows[b] for b in range(min(s.b, s.h))]
@@ -256,7 +200,7 @@ def batch_as_heads(s):
         t = x.transpose(1, 2, 0, 3)
         for y in (without(t, s.i, 2), t) if s.i < s.b else (t,):
             out.append(y.reshape(s.h, s.n, -1) @ s.w)
-    return [c for c in out if c is not None]
+    return out
 
 
 def heads_of_others(s, stacks):
@@ -302,7 +246,7 @@ ABLATE = {
     "projection-transposed": transposed,
     "batch-taken-for-heads": batch_as_heads,
 }
-CLAIMS |= {("ablate_head", name): layer(candidates) for name, candidates in ABLATE.items()}
+CLAIMS |= claims("ablate_head", ABLATE, layer)
 CLAIMS |= {
     ("ablate_head", "columns-of-w_o"): columns_zero,
     ("ablate_head", "rows-of-others-too"): others_rows_too,
@@ -420,7 +364,7 @@ INTERVAL = {
     "clamped": clamp,
     "read-off-the-gaps": read_off,
 }
-CLAIMS |= {("fix_interval", name): gaps(candidates) for name, candidates in INTERVAL.items()}
+CLAIMS |= claims("fix_interval", INTERVAL, gaps)
 CLAIMS |= {("fix_interval", name): never for name in ("stack-of-numbers", "whole-numbers")}
 
 
@@ -429,10 +373,10 @@ def loss(candidates):
 
     def predicate(problem, expected, got):
         n, c = (float(x) for x in problem)
-        got = stacked(got)
         with np.errstate(all="ignore"):
-            return got is not None and any(
-                np.shape(x) == got.shape and np.allclose(got, x, rtol=1e-5, atol=1e-6, equal_nan=True)
+            return not isinstance(got, tuple) and any(
+                np.shape(x) == np.shape(got)
+                and np.allclose(array(got), x, rtol=1e-5, atol=1e-6, equal_nan=True)
                 for x in candidates(n, c, (n - 1) / n, np.log(c))
             )
 
@@ -442,11 +386,9 @@ def loss(candidates):
 def one_each(problem, expected, got):
     """One number for each answer: ln(candidates) for all, or for all but one, which has 0."""
     n, c = int(problem[0]), float(problem[1])
-    got = stacked(got)
-    if got is None or got.shape != (n,):
+    if isinstance(got, tuple) or np.shape(got) != (n,):
         return False
-    got = np.abs(got)
-    return close(np.sort(got), [0] + [np.log(c)] * (n - 1)) or close(np.sort(got), [np.log(c) / n] * n)
+    return same(np.sort(np.abs(got)), [0] + [np.log(c)] * (n - 1), [np.log(c) / n] * n)
 
 
 def coin(c):
@@ -514,7 +456,7 @@ GUESS = {
     "infinite": lambda n, c, q, ln: [np.inf],
     "brackets-missing": lambda n, c, q, ln: [n - ln / n, n * ln - 1 / n, n - 1 / n * ln, ln * n - 1, n - ln],
 }
-CLAIMS |= {("predict_guess_loss", name): loss(candidates) for name, candidates in GUESS.items()}
+CLAIMS |= claims("predict_guess_loss", GUESS, loss)
 CLAIMS |= {
     ("predict_guess_loss", "not-averaged"): one_each,
     ("predict_guess_loss", "rounded"): rounded,
@@ -584,7 +526,7 @@ SIMILAR = {
     ],
     "counted-from-1": lambda w: [[i + 1, j + 1] for i, j in pairs_by(differ)(w)],
 }  # fmt: skip
-CLAIMS |= {("most_similar_heads", name): says(candidates) for name, candidates in SIMILAR.items()}
+CLAIMS |= claims("most_similar_heads", SIMILAR, says)
 
 
 # --- heads_to_keep: a problem is the weights (heads, questions, n), and the places of the two records
@@ -603,21 +545,11 @@ def both_serve(problem, heads):
     return serves(problem, heads, 0) and serves(problem, heads, 1)
 
 
-KEPT = {
-    "the-picture": lambda problem, got: not isinstance(got, np.ndarray),
-    "one-entry-for-each-head": lambda problem, got: len(got) == 8 and set(got.astype(int)) <= {0, 1},
-    "numbers-that-are-not-whole": lambda problem, got: (got % 1 != 0).any(),
-    "no-head": lambda problem, got: len(got) == 0,
-    "no-such-head": lambda problem, got: min(got) < 0 or max(got) > 7,
-    "a-head-twice": lambda problem, got: len(set(got.tolist())) < len(got),
-    "where-the-picture-begins": lambda problem, got: sorted(got) == [0, 1, 2, 3],
+KEPT = heads_listed(8, [0, 1, 2, 3]) | {
     "counted-from-1": lambda problem, got: len(got) == 2 and both_serve(problem, got - 1),
     "more-than-two": lambda problem, got: len(got) > 2 and both_serve(problem, got),
     "first-answer-lost": lambda problem, got: not serves(problem, got, 0) and serves(problem, got, 1),
     "second-answer-lost": lambda problem, got: serves(problem, got, 0) and not serves(problem, got, 1),
     "both-answers-lost": lambda problem, got: not serves(problem, got, 0) and not serves(problem, got, 1),
 }
-CLAIMS |= {
-    ("heads_to_keep", name): lambda problem, expected, got, holds=holds: bool(holds(problem, got))
-    for name, holds in KEPT.items()
-}
+CLAIMS |= claims("heads_to_keep", KEPT, of_both)

@@ -4,42 +4,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from tests.check.claims.results import array, claims, never, of_result, same, says, softmax
+
 CLAIMS = {}
-
-
-def array(x):
-    return np.asarray(x, dtype=np.float64)
-
-
-def close(a, b):
-    a, b = array(a), array(b)
-    return a.shape == b.shape and np.allclose(a, b, rtol=1e-3, atol=1e-3, equal_nan=True)
-
-
-def alike(got, candidate):
-    if isinstance(candidate, tuple):
-        return isinstance(got, tuple) and len(got) == len(candidate) and all(map(close, got, candidate))
-    return not isinstance(got, tuple) and close(got, candidate)
-
-
-def says(candidates):
-    """A predicate: the result is one of what ``candidates`` makes of the arguments."""
-
-    def predicate(problem, expected, got):
-        with np.errstate(all="ignore"):
-            return any(alike(got, c) for c in candidates(*map(array, problem)))
-
-    return predicate
-
-
-def never(problem, expected, got):
-    """Said of an error: no result can be of this kind."""
-    return False
-
-
-def softmax(x, axis=-1):
-    e = np.exp(x - x.max(axis, keepdims=True))
-    return e / e.sum(axis, keepdims=True)
 
 
 def changed(**steps):
@@ -110,21 +77,18 @@ def old(t, c, w):
     return t + w
 
 
-def no_maximum(s, v):
-    out = []
-    for kind in (np.float32, np.float64):
-        e = np.exp(s.astype(kind))
-        out.append(e @ v.astype(kind) / e.sum(-1, keepdims=True))
-        out.append(e / e.sum(-1, keepdims=True) @ v.astype(kind))
-    return out
+def shifted(*maxima):
+    """The softmax after one of these was taken off, in float32 and float64, divided before or after."""
 
+    def candidates(s, v):
+        out = []
+        for kind in (np.float32, np.float64):
+            for m in maxima:
+                e, values = np.exp((s - m(s)).astype(kind)), v.astype(kind)
+                out += [e @ values / e.sum(-1, keepdims=True), e / e.sum(-1, keepdims=True) @ values]
+        return out
 
-def one_maximum(s, v):
-    out = []
-    for m in (s.max(), s.max(0)):
-        e = np.exp((s - m).astype(np.float32))
-        out.append(e @ v.astype(np.float32) / e.sum(-1, keepdims=True))
-    return out
+    return candidates
 
 
 def raised_for_all(s, v):
@@ -160,9 +124,9 @@ ONLINE = {
     "weight-as-correction": changed(correction=lambda s, h, r: np.exp(s - r)),
     "weight-inverted": changed(weight=lambda s, h, r: np.exp(r - s)),
     "weight-without-maximum": changed(weight=lambda s, h, r: np.exp(s)),
-    "maximum-not-subtracted": no_maximum,
+    "maximum-not-subtracted": shifted(lambda s: 0),
     "newest-score-as-maximum": changed(raised=lambda s, h: s),
-    "one-maximum-for-all-queries": either(one_maximum, raised_for_all),
+    "one-maximum-for-all-queries": either(shifted(np.max, lambda s: s.max(0)), raised_for_all),
     "starts-at-0": changed(start=0.0),
     "highest-never-raised": changed(keep=lambda s, h, r: h),
     "highest-is-the-last-score": changed(keep=lambda s, h, r: s),
@@ -181,23 +145,13 @@ ONLINE = {
     "no-softmax": lambda s, v: [s @ v, s @ v / s.shape[1], s @ v / s.sum(-1, keepdims=True)],
     "scaled-again": lambda s, v: [softmax(s / n**0.5) @ v for n in (*v.shape, *s.shape)],
     "first-key-twice": either(
-        changed(keys=lambda n: [0, *range(n)]),
-        lambda s, v: [softmax(np.c_[s, s[:, :1]]) @ np.r_[v, v[:1]]],
+        changed(keys=lambda n: [0, *range(n)]), lambda s, v: [softmax(np.c_[s, s[:, :1]]) @ np.r_[v, v[:1]]]
     ),
     "plain-mean": lambda s, v: [np.repeat(v.mean(0, keepdims=True), len(s), 0)],
 }
-CLAIMS |= {("fix_online_softmax", name): says(candidates) for name, candidates in ONLINE.items()}
+CLAIMS |= claims("fix_online_softmax", ONLINE, says)
 CLAIMS["fix_online_softmax", "nan-from-the-first-key"] = nan_at_first
 CLAIMS["fix_online_softmax", "python-max"] = never
-
-
-def merged(m, ca, cb, da=None, db=None):
-    """The result of this m, with the corrections of sums, and others for o if they are given."""
-    return lambda la, oa, lb, ob: (
-        m,
-        ca * la + cb * lb,
-        (ca if da is None else da) * oa + (cb if db is None else db) * ob,
-    )
 
 
 def block(m=np.maximum, corrections=None, safe=True, back=None, lo=None):
@@ -238,7 +192,7 @@ def m_finite(problem, expected, got):
     return bool(
         unseen.any()
         and np.all(np.isfinite(m[unseen]) & (m[unseen] < -1e3))
-        and close(m[~unseen], right[~unseen])
+        and same(m[~unseen], right[~unseen])
     )
 
 
@@ -251,7 +205,7 @@ def nan_if_empty(problem, expected, got):
         return False
     nan = np.isnan(array(got[1])[unseen]).all() or np.isnan(array(got[2])[unseen]).all()
     return bool(
-        nan and all(close(array(g)[~unseen], array(e)[~unseen]) for g, e in zip(got, expected, strict=True))
+        nan and all(same(array(g)[~unseen], array(e)[~unseen]) for g, e in zip(got, expected, strict=True))
     )
 
 
@@ -260,7 +214,7 @@ def part(which):
 
     def predicate(problem, expected, got):
         with np.errstate(all="ignore"):
-            return any(alike(got, c) for c in which(*map(array, expected)))
+            return same(got, *which(*map(array, expected)))
 
     return predicate
 
@@ -271,7 +225,7 @@ def m_is(candidates):
         if not isinstance(got, tuple) or len(got) != 3:
             return False
         with np.errstate(all="ignore"):
-            return any(close(got[0], c) for c in candidates(ma, mb))
+            return any(same(got[0], c) for c in candidates(ma, mb))
 
     return predicate
 
@@ -279,14 +233,11 @@ def m_is(candidates):
 def on_paper(*arguments):
     """exp(m), added up as it is, and divided afterwards; in float32."""
     ma, la, oa, mb, lb, ob = (np.asarray(x, np.float32) for x in arguments)
-    m = np.maximum(ma, mb)
-    out = []
+    m, out = np.maximum(ma, mb), []
     ea, eb, e = np.exp(ma), np.exp(mb), np.exp(m)
-    out.append((m, (ea * la + eb * lb) / e, (ea * oa + eb * ob) / e))
-    out.append((m, ea / e * la + eb / e * lb, ea / e * oa + eb / e * ob))
-    f = np.where(np.isinf(m), np.float32(1), e)
-    out.append((m, (ea * la + eb * lb) / f, (ea * oa + eb * ob) / f))
-    out.append((m, ea / f * la + eb / f * lb, ea / f * oa + eb / f * ob))
+    for f in (e, np.where(np.isinf(m), np.float32(1), e)):
+        out.append((m, (ea * la + eb * lb) / f, (ea * oa + eb * ob) / f))
+        out.append((m, ea / f * la + eb / f * lb, ea / f * oa + eb / f * ob))
     return out
 
 
@@ -307,16 +258,13 @@ def at_zero(ma, la, oa, mb, lb, ob):
     return out
 
 
-def with_zeros(f):
-    return lambda *arguments: [
-        (m, *(np.where(np.isneginf(m) | empty, 0.0, x) for x in sums))
-        for m, *sums in f(*arguments)
-        for empty in (False,)
-    ]
-
-
 def both(f):
-    return either(f, with_zeros(f))
+    """These, and the same with 0 for what has no score."""
+
+    def with_zeros(*arguments):
+        return [(m, *(np.where(np.isneginf(m), 0.0, x) for x in sums)) for m, *sums in f(*arguments)]
+
+    return either(f, with_zeros)
 
 
 def keyed(sums, o, la, oa, lb, ob, ca, cb):
@@ -425,7 +373,7 @@ MERGE = {
         block(corrections=lambda ma, mb, b, ca, cb: [(np.exp(ma / b), np.exp(mb / b))]),
     ),
 }
-CLAIMS |= {("merge_blocks", name): says(candidates) for name, candidates in MERGE.items()}
+CLAIMS |= claims("merge_blocks", MERGE, says)
 CLAIMS |= {
     ("merge_blocks", "nan-for-empty-row"): nan_if_empty,
     ("merge_blocks", "m-made-finite"): m_finite,
@@ -508,7 +456,7 @@ FLOPS = {
     "projections-forgotten": lambda p, s, q, k, d, h: [s],
     "projections-only": lambda p, s, q, k, d, h: [p],
 }
-CLAIMS |= {("predict_flops", name): counts(candidates) for name, candidates in FLOPS.items()}
+CLAIMS |= claims("predict_flops", FLOPS, counts)
 CLAIMS["predict_flops", "not-added-up"] = parts
 
 
@@ -571,7 +519,7 @@ CONTEXT = {
     "weights-instead": whole_table,
     "weights-as-well": table_and_keys,
 }
-CLAIMS |= {("longest_context", name): fits(candidates) for name, candidates in CONTEXT.items()}
+CLAIMS |= claims("longest_context", CONTEXT, fits)
 
 # --- uncorrected_mean: six scores, read in pairs
 
@@ -602,7 +550,4 @@ UNCORRECTED = {
     "keys-counted-differently": six(lambda s, w, r: abs(w - 35) > 0.5 and r >= 54),
     "neither-output": six(lambda s, w, r: abs(w - 35) > 0.5 and r < 54),
 }
-CLAIMS |= {
-    ("uncorrected_mean", name): lambda problem, expected, got, holds=holds: bool(holds(got))
-    for name, holds in UNCORRECTED.items()
-}
+CLAIMS |= claims("uncorrected_mean", UNCORRECTED, of_result)

@@ -1,39 +1,27 @@
 """What is said of answers to the exercises of chapter 09, asked of the numbers."""
 
 import numpy as np
+from numpy import cos, sin
 
-
-def num(a):
-    return np.asarray(a, dtype=float)
-
-
-def is_one_of(got, candidates):
-    got = num(got)
-    return any(
-        num(c).shape == got.shape and np.allclose(got, num(c), rtol=1e-3, atol=1e-3, equal_nan=True)
-        for c in candidates
-    )
-
+from tests.check.claims.results import array, claims, never, of_result, same, softmax
 
 # --- The bias of relative positions: `index(rel, D, n, heads)` gives the column for each distance.
+
+
+def distances(p):
+    """The table, n, D, and the distances in either direction."""
+    table, i = array(p[0]), np.arange(int(p[1]))
+    return table, len(i), table.shape[1] // 2, (i[None] - i[:, None], i[:, None] - i[None])
 
 
 def indexed(*index):
     """The bias with one of these columns for the distances, in either direction."""
 
     def holds(p, e, got):
-        table, n = num(p[0]), int(p[1])
-        big, i = table.shape[1] // 2, np.arange(n)
-        for rel in (i[None] - i[:, None], i[:, None] - i[None]):
-            for f in index:
-                columns = f(rel, big, n, table.shape[0])
-                if (
-                    columns.min() >= -table.shape[1]
-                    and columns.max() < table.shape[1]
-                    and is_one_of(got, [table[:, columns]])
-                ):
-                    return True
-        return False
+        table, n, big, rels = distances(p)
+        found = [f(r, big, n, len(table)) for r in rels for f in index]
+        width = table.shape[1]
+        return same(got, *[table[:, c] for c in found if c.min() >= -width and c.max() < width])
 
     return holds
 
@@ -42,11 +30,9 @@ def two_signs(make):
     """One of make(table, bias, columns), where the sign of the distance may be wrong, too."""
 
     def holds(p, e, got):
-        table, n = num(p[0]), int(p[1])
-        big, i = table.shape[1] // 2, np.arange(n)
-        rels = (i[None] - i[:, None], i[:, None] - i[None])
+        table, _, big, rels = distances(p)
         columns = [np.clip(r, -big, big) + big for r in rels]
-        return any(is_one_of(got, make(table, table[:, c], c)) for c in columns)
+        return any(same(got, *make(table, table[:, c], c)) for c in columns)
 
     return holds
 
@@ -73,55 +59,50 @@ def sum_of_positions(r, big, n, h):
 
 
 def one_axis(p, e, got):
-    table, n = num(p[0]), int(p[1])
+    table, n = array(p[0]), int(p[1])
     big, i = table.shape[1] // 2, np.arange(n)
     lines = [np.clip(s * i + o, -big, big) + big for s in (1, 0, -1) for o in (0, 1 - n, n - 1)]
     found = [table[:, c] for c in lines]
-    return is_one_of(got, found + [np.broadcast_to(f[:, None], (len(table), n, n)) for f in found])
+    return same(got, *(found + [np.broadcast_to(f[:, None], (len(table), n, n)) for f in found]))
 
 
-def not_clipped(p, e, got):
-    """What lies beyond D on one side at least is not that of D; what lies within is right."""
-    table, n = num(p[0]), int(p[1])
-    big, i = table.shape[1] // 2, np.arange(n)
-    for r in (i[None] - i[:, None], i[:, None] - i[None]):
-        for low, high in ((-n, n), (-big, n), (-n, big)):
-            c = np.clip(r, low, high) + big
-            for columns in (c, c % table.shape[1], np.clip(c, 0, None), np.clip(c, None, 2 * big)):
-                if (
-                    columns.min() >= -table.shape[1]
-                    and columns.max() < table.shape[1]
-                    and is_one_of(got, [table[:, columns]])
-                ):
-                    return True
-    return False
+def clipped(limits, back):
+    return lambda r, b, n, h: back(np.clip(r, *limits(b, n)) + b, b)
 
 
-def too_soon(r, big, n, h):
-    return [np.clip(r, -a, b) + big for a in range(big + 1) for b in range(big + 1) if a + b < 2 * big]
+# What lies beyond D on one side at least is not that of D; what lies within is right.
+NOT_CLIPPED = [
+    clipped(limits, back)
+    for limits in (lambda b, n: (-n, n), lambda b, n: (-b, n), lambda b, n: (-n, b))
+    for back in (
+        lambda c, b: c,
+        lambda c, b: c % (2 * b + 1),
+        lambda c, b: np.clip(c, 0, None),
+        lambda c, b: np.clip(c, None, 2 * b),
+    )
+]
 
 
 def clipped_too_soon(p, e, got):
-    table, n = num(p[0]), int(p[1])
-    i = np.arange(n)
-    rels = (i[None] - i[:, None], i[:, None] - i[None])
-    return any(is_one_of(got, [table[:, c]]) for r in rels for c in too_soon(r, table.shape[1] // 2, n, 0))
+    big = array(p[0]).shape[1] // 2
+    limits = [(-a, b) for a in range(big + 1) for b in range(big + 1) if a + b < 2 * big]
+    return indexed(*[clipped(lambda b, n, ends=ends: ends, lambda c, b: c) for ends in limits])(p, e, got)
 
 
 def rows_indexed(p, e, got):
-    table, n = num(p[0]), int(p[1])
-    return num(got).shape[:2] == (n, n) and bool(
-        all((table == row).all(1).any() for row in num(got).reshape(n * n, -1))
-        if num(got).ndim == 3
+    table, n = array(p[0]), int(p[1])
+    return array(got).shape[:2] == (n, n) and bool(
+        all((table == row).all(1).any() for row in array(got).reshape(n * n, -1))
+        if array(got).ndim == 3
         else False
     )
 
 
 def half_zero(p, e, got):
     n = int(p[1])
-    if n < 2 or num(got).shape != num(e).shape:
+    if n < 2 or array(got).shape != array(e).shape:
         return False
-    g = num(got)
+    g = array(got)
     upper, lower = np.triu_indices(n, 1), np.tril_indices(n, -1)
     return bool(all(np.all(h[upper] == 0) for h in g) or all(np.all(h[lower] == 0) for h in g))
 
@@ -181,7 +162,7 @@ BIAS = {
     ),
     "counted-from-the-end": indexed(lambda r, b, n, h: np.clip(r, -b, b) - b),
     "clipped-after-the-shift": indexed(lambda r, b, n, h: np.clip(r + b, -b, b)),
-    "not-clipped": not_clipped,
+    "not-clipped": indexed(*NOT_CLIPPED),
     "clipped-too-soon": clipped_too_soon,
     "wrapped-around": indexed(modulo),
     "heads-turned-around": two_signs(lambda t, b, c: [b[::-1]]),
@@ -194,7 +175,7 @@ BIAS = {
     "heads-in-the-middle": two_signs(lambda t, b, c: [b.transpose(1, 0, 2)]),
     "half-of-it-0": half_zero,
     "far-is-zero": two_signs(far_zero),
-    "negative-step": lambda p, e, got: False,
+    "negative-step": never,
 }
 
 # --- ALiBi.
@@ -205,16 +186,11 @@ def right(a, n):
     return w / w.sum()
 
 
-def normal(s):
-    e = np.exp(s - s.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
 def row(test):
     """test(slope, n, got) for a result that is one row, of n numbers."""
 
     def holds(p, e, got):
-        a, n, got = float(p[0]), int(p[1]), num(got)
+        a, n, got = float(p[0]), int(p[1]), array(got)
         return got.shape == (n,) and bool(test(a, n, got))
 
     return holds
@@ -222,15 +198,11 @@ def row(test):
 
 def among(make):
     """One of make(slope, n, distance), where distance is n - 1, ..., 1, 0."""
-    return lambda p, e, got: is_one_of(got, make(float(p[0]), int(p[1]), np.arange(int(p[1]))[::-1] * 1.0))
+    return lambda p, e, got: same(got, *make(float(p[0]), int(p[1]), np.arange(int(p[1]))[::-1] * 1.0))
 
 
 def close(x, y):
     return np.allclose(x, y, rtol=1e-3, atol=1e-3)
-
-
-def steps(g):
-    return np.diff(g)
 
 
 def factor(g, f):
@@ -247,18 +219,18 @@ def fixed(a, n, g):
 
 
 def straight(a, n, g):
-    return n < 3 or (close(steps(g), steps(g)[0]) and not close(g, g[0])) or (n < 2)
+    return n < 3 or (close(np.diff(g), np.diff(g)[0]) and not close(g, g[0])) or (n < 2)
 
 
 def cut_line(a, n, g):
     inside = g > 1e-9
-    return np.all(g >= 0) and (inside.sum() < 3 or close(np.diff(steps(g[inside])), 0))
+    return np.all(g >= 0) and (inside.sum() < 3 or close(np.diff(np.diff(g[inside])), 0))
 
 
 def hyperbolic(a, n, g):
     if np.any(g == 0):
         return False
-    d = steps(1 / g)
+    d = np.diff(1 / g)
     return n >= 2 and np.allclose(d, d[0], rtol=1e-2, atol=1e-3) and not close(g, g[0])
 
 
@@ -268,7 +240,7 @@ def powers_of_2(a, n, d):
 
 
 def with_penalty(f):
-    return among(lambda a, n, d: [x for s in f(a, n, d) for x in (normal(-s), np.exp(-s))])
+    return among(lambda a, n, d: [x for s in f(a, n, d) for x in (softmax(-s), np.exp(-s))])
 
 
 def proportional(g, w):
@@ -293,15 +265,15 @@ ALIBI = {
     "line-without-the-slope": row(lambda a, n, g: straight(a, n, g)),
     "penalty-added": among(lambda a, n, d: [np.exp(a * d), a * d + np.exp(0 * d), np.exp(a * d[::-1])]),
     "one-softmax-more": among(
-        lambda a, n, d: [normal(w[::s]) for w in (right(a, n), np.exp(-a * d)) for s in (1, -1)]
+        lambda a, n, d: [softmax(w[::s]) for w in (right(a, n), np.exp(-a * d)) for s in (1, -1)]
     ),
     "logarithms": among(lambda a, n, d: [np.log(right(a, n)), np.log2(right(a, n)), np.log10(right(a, n))]),
     "scores-returned": among(lambda a, n, d: [a * d, -a * d, a * d[::-1], -a * d[::-1]]),
-    "all-rows": lambda p, e, got: num(got).ndim >= 2 and num(got).shape[-2:] == (int(p[1]), int(p[1])),
+    "all-rows": lambda p, e, got: array(got).ndim >= 2 and array(got).shape[-2:] == (int(p[1]), int(p[1])),
     "first-row": among(lambda a, n, d: [np.eye(n)[0], np.eye(n)[0][:1]]),
-    "negative-step": lambda p, e, got: False,
-    "counts-down-without-a-step": lambda p, e, got: num(got).size == 0,
-    "a-list-times-a-number": lambda p, e, got: False,
+    "negative-step": never,
+    "counts-down-without-a-step": lambda p, e, got: array(got).size == 0,
+    "a-list-times-a-number": never,
     "back-to-front": row(lambda a, n, g: n > 1 and np.all(np.diff(g) <= 0) and g[0] > g[-1]),
     "all-alike": row(lambda a, n, g: close(g, g[0])),
     "fixed-factor": row(fixed),
@@ -372,44 +344,28 @@ def rotated(pairs=neighbours, speeds=None, turned=turn, write=side_by_side, pos=
 
 def rope(*makers):
     def holds(p, e, got):
-        x, positions = num(p[0]), num(p[1])
+        x, positions = array(p[0]), array(p[1])
         found = []
         for f in makers:
             try:
                 found.append(f(x, positions))
             except (ValueError, IndexError):
                 continue
-        return is_one_of(got, found)
+        return same(got, *found)
 
     return holds
 
 
-def speeds(*fs):
-    return rope(*[rotated(speeds=f) for f in fs])
+def changed(step):
+    """Predicates about this step of ``rotated``: one of these functions is in its place."""
+    return lambda *fs: rope(*[rotated(**{step: f}) for f in fs])
 
 
-def angles(*fs):
-    return rope(*[rotated(angle=f) for f in fs])
-
-
-def counted(*fs):
-    return rope(*[rotated(pos=f) for f in fs])
-
-
-def formulas(*fs):
-    return rope(*[rotated(turned=f) for f in fs])
+speeds, angles, counted, formulas = map(changed, ("speeds", "angle", "pos", "turned"))
 
 
 def swapped(f):
     return lambda x: f(x)[::-1]
-
-
-def cos(t):
-    return np.cos(t)
-
-
-def sin(t):
-    return np.sin(t)
 
 
 def overwrite_a(a, b, t):
@@ -439,25 +395,8 @@ def not_mixed(p, e, got):
     return formulas(*makers)(p, e, got)
 
 
-def one_speed(values):
-    """All pairs turn by the position times one of these."""
-    return rope(*[rotated(speeds=lambda x, d, v=v: np.full(d // 2, v(d))) for v in values])
-
-
-def whichever_speed(p, e, got):
-    """One speed, whichever: found from the first pair of a token, and true for all."""
-    x, pos, got = num(p[0]), num(p[1]), num(got)
-    if got.shape != x.shape:
-        return False
-    z, w = (neighbours(v)[0] + 1j * neighbours(v)[1] for v in (x, got))
-    if np.any(z == 0) or not np.allclose(abs(z), abs(w), rtol=1e-3, atol=1e-3):
-        return False
-    q = w / z
-    return bool(np.allclose(q, q[..., :1], rtol=1e-3, atol=2e-3)) and len(pos) > 0
-
-
 def phases(p, got):
-    x, got = num(p[0]), num(got)
+    x, got = array(p[0]), array(got)
     if got.shape != x.shape:
         return None
     z, w = (neighbours(v)[0] + 1j * neighbours(v)[1] for v in (x, got))
@@ -466,20 +405,20 @@ def phases(p, got):
     return w / z
 
 
+def whichever_speed(p, e, got):
+    """One speed, whichever: found from the first pair of a token, and true for all."""
+    q = phases(p, got)
+    return q is not None and bool(np.allclose(q, q[..., :1], rtol=1e-3, atol=2e-3))
+
+
 def same_for_all_tokens(p, e, got):
     q = phases(p, got)
     return q is not None and bool(np.allclose(q, q[..., :1, :], rtol=1e-3, atol=2e-3))
 
 
-def rates(p, got, x):
-    """Log of the speed of each pair, where all tokens turn by their position times it; else None."""
-    q = phases(p, got)
-    return q
-
-
 def other_base(p, e, got):
     bases = [2, 10, 100, 1000, 1024, 5000, 50000, 500000, 1e5, 1e6, np.e, 1 / 10000, 512, 256, 9999, 10001]
-    x = num(p[0])
+    x = array(p[0])
     bases += [x.shape[-1], x.shape[-2], np.pi, 2 * np.pi]
     return rope(*[rotated(speeds=lambda x, d, b=b: float(b) ** exponents(d)) for b in bases if b > 0])(
         p, e, got
@@ -492,7 +431,7 @@ def own_numbers(start):
 
 def added(p, e, got):
     """got - x is a table of sines and cosines of the positions: it does not depend on x."""
-    x, pos, got = num(p[0]), num(p[1]), num(got)
+    x, pos, got = array(p[0]), array(p[1]), array(got)
     if got.shape != x.shape:
         return False
     t = pos[:, None] * 10000.0 ** exponents(x.shape[-1])
@@ -503,14 +442,14 @@ def added(p, e, got):
 
 
 def multiplied(p, e, got):
-    x, pos, got = num(p[0]), num(p[1]), num(got)
+    x, pos, got = array(p[0]), array(p[1]), array(got)
     t = pos[:, None] * 10000.0 ** exponents(x.shape[-1])
     kinds = [(f(t), g(t)) for f in (sin, cos) for g in (sin, cos)]
-    return is_one_of(got, [x * f(a, b) for f in (side_by_side, one_after_other) for a, b in kinds])
+    return same(got, *[x * f(a, b) for f in (side_by_side, one_after_other) for a, b in kinds])
 
 
 def per_column(p, e, got):
-    x, pos = num(p[0]), num(p[1])
+    x, pos = array(p[0]), array(p[1])
     d = x.shape[-1]
     c = np.arange(d)
     a, b = neighbours(x)
@@ -521,13 +460,13 @@ def per_column(p, e, got):
             side_by_side(a * cos(u) - b * sin(u), a * sin(v) + b * cos(v)),
             side_by_side(a * cos(u) - b * sin(v), a * sin(u) + b * cos(v)),
         ]
-        if is_one_of(got, found):
+        if same(got, *found):
             return True
     return False
 
 
 def one_half(p, e, got):
-    x, got = num(p[0]), num(got)
+    x, got = array(p[0]), array(got)
     if got.shape != x.shape:
         return False
     kept = [close(g, h) for g, h in zip(neighbours(got), neighbours(x), strict=True)]
@@ -535,26 +474,22 @@ def one_half(p, e, got):
 
 
 def pieces(p, e, got):
-    x, pos = num(p[0]), num(p[1])
+    x, pos = array(p[0]), array(p[1])
     a, b = turn(*neighbours(x), pos[:, None] * 10000.0 ** exponents(x.shape[-1]))
     return a, b
-
-
-def apart(p, e, got):
-    a, b = pieces(p, e, got)
-    return isinstance(got, tuple) and len(got) == 2 and is_one_of(got[0], [a]) and is_one_of(got[1], [b])
 
 
 def in_front(p, e, got):
     a, b = pieces(p, e, got)
     stacks = [np.stack([a, b], axis) for axis in range(a.ndim)]
-    shapes = [s.reshape(num(e).shape) for s in stacks]
+    shapes = [s.reshape(array(e).shape) for s in stacks]
     flat = [s.reshape(*s.shape[:-2], -1) for s in stacks if s.ndim > 1]
-    return is_one_of(got, stacks + shapes + flat)
+    return same(got, *(stacks + shapes + flat))
 
 
+HALVES = {"pairs": halves, "write": one_after_other}
 ROPE = {
-    "other-layout": rope(rotated(pairs=halves, write=one_after_other)),
+    "other-layout": rope(rotated(**HALVES)),
     "firsts-before-seconds": rope(rotated(write=one_after_other)),
     "halves-dealt-out": rope(rotated(pairs=halves)),
     "numbers-of-the-pair-swapped": rope(
@@ -578,15 +513,13 @@ ROPE = {
     ),
     "positions-ignored": counted(own_numbers(0), own_numbers(1)),
     "stacked-in-front": in_front,
-    "two-results": apart,
-    "one-result": lambda p, e, got: is_one_of(got, pieces(p, e, got)),
+    "two-results": lambda p, e, got: same(got, pieces(p, e, got)),
+    "one-result": lambda p, e, got: same(got, *pieces(p, e, got)),
     "minus-at-the-cosine": formulas(
         *[lambda a, b, t, s=s: (a * cos(t) - b * sin(t), s * a * sin(t) - b * cos(t)) for s in (1, -1)],
         lambda a, b, t: (a * cos(t) + b * sin(t), a * sin(t) - b * cos(t)),
     ),
-    "second-number": formulas(
-        lambda a, b, t: (a * cos(t) - b * sin(t), a * cos(t) + b * sin(t)),
-    ),
+    "second-number": formulas(lambda a, b, t: (a * cos(t) - b * sin(t), a * cos(t) + b * sin(t))),
     "half-of-the-pair": one_half,
     "degrees": angles(
         *[
@@ -631,30 +564,19 @@ ROPE = {
     "added-not-turned": added,
     "multiplied-not-turned": multiplied,
     "two-axes": counted(own_numbers(0)),
-    "negative-power-of-whole-numbers": lambda p, e, got: False,
+    "negative-power-of-whole-numbers": never,
 }
 
-CLAIMS = (
-    {("fix_relative_bias", s): f for s, f in BIAS.items()}
-    | {("predict_alibi_weights", s): f for s, f in ALIBI.items()}
-    | {("rotate_pairs", s): f for s, f in ROPE.items()}
-)
+CLAIMS = claims("fix_relative_bias", BIAS) | claims("predict_alibi_weights", ALIBI)
+CLAIMS |= claims("rotate_pairs", ROPE)
 
 
 # --- One new token and a cache of turned keys.
 
 
-def turned(x, at, halves=False):
+def turned(x, at, **layout):
     """(num_heads, d) or (num_heads, n, d), each token at its position: `at` is a number or (n,)."""
-    x = num(x)
-    d = x.shape[-1]
-    angle = num(at)[..., None] * 10000.0 ** (-2 * np.arange(d // 2) / d)
-    first, second = (np.arange(d // 2), np.arange(d // 2, d)) if halves else (slice(0, d, 2), slice(1, d, 2))
-    a, b = x[..., first], x[..., second]
-    out = x.copy()
-    out[..., first] = a * np.cos(angle) - b * np.sin(angle)
-    out[..., second] = a * np.sin(angle) + b * np.cos(angle)
-    return out
+    return rotated(**layout)(x, np.broadcast_to(at, x.shape[-2:-1]))
 
 
 def scored(query, key, cache):
@@ -667,15 +589,10 @@ def token(make):
     """One of what ``make`` returns of the new query, the new key, the old keys and their number."""
 
     def holds(p, e, got):
-        q, k, old = map(num, p)
-        return is_one_of(got, make(q, k, old, old.shape[1]))
+        q, k, old = map(array, p)
+        return same(got, *make(q, k, old, old.shape[1]))
 
     return holds
-
-
-def raised(s):
-    s = np.exp(s - s.max(-1, keepdims=True))
-    return s / s.sum(-1, keepdims=True)
 
 
 def new_scores(q, k, old, n):
@@ -692,19 +609,19 @@ NEW_TOKEN = {
     "new-key-first": lambda q, k, old, n: [np.roll(new_scores(q, k, old, n), 1, axis=1)],
     "new-key-left-out": lambda q, k, old, n: [new_scores(q, k, old, n)[:, :-1]],
     "not-scaled": lambda q, k, old, n: [new_scores(q, k, old, n) * q.shape[-1] ** 0.5],
-    "weights-returned": lambda q, k, old, n: [raised(new_scores(q, k, old, n))],
+    "weights-returned": lambda q, k, old, n: [softmax(new_scores(q, k, old, n))],
     "heads-taken-for-tokens": lambda q, k, old, n: [
         scored(turned(q, np.arange(len(q))), turned(k, np.arange(len(q))), old)
     ],
     "one-position-too-far": lambda q, k, old, n: [scored(turned(q, n + 1), turned(k, n + 1), old)],
     "one-position-too-early": lambda q, k, old, n: [scored(turned(q, n - 1), turned(k, n - 1), old)],
-    "other-layout": lambda q, k, old, n: [scored(turned(q, n, True), turned(k, n, True), old)],
+    "other-layout": lambda q, k, old, n: [scored(turned(q, n, **HALVES), turned(k, n, **HALVES), old)],
     "axis-kept": lambda q, k, old, n: [
         new_scores(q, k, old, n)[:, None],
         new_scores(q, k, old, n)[..., None],
     ],
 }
-CLAIMS |= {("score_new_token", name): token(make) for name, make in NEW_TOKEN.items()}
+CLAIMS |= claims("score_new_token", NEW_TOKEN, token)
 
 # --- lowest_after_shift: the query at i, the key at j, with sinusoidal positions of base 100
 
@@ -743,7 +660,4 @@ LOWEST = {
     "another-valley": at_distance(lambda here, around: min(SHIFTED) < here < min(around)),
     "not-lowest": at_distance(lambda here, around: here > min(around)),
 }
-CLAIMS |= {
-    ("lowest_after_shift", name): lambda problem, expected, got, holds=holds: bool(holds(got))
-    for name, holds in LOWEST.items()
-}
+CLAIMS |= claims("lowest_after_shift", LOWEST, of_result)

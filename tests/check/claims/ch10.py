@@ -7,7 +7,7 @@ import torch
 
 from mha_lab.chapters import story_model
 from mha_lab.explore._model import forward, rounded
-from tests.check.claims.results import array, same, says, softmax
+from tests.check.claims.results import array, claims, of_result, same, says, softmax
 
 
 def attend(q, k, v, hidden, divisor=None, fill=-np.inf, empty=None):
@@ -349,7 +349,4 @@ SPARE = {
     "another-answer": lambda got: smallest(pairs(got)) < 0.5,
     "not-sure-enough": lambda got: 0.5 <= smallest(pairs(got)) < 0.9,
 }
-CLAIMS |= {
-    ("heads_to_spare", name): lambda problem, expected, got, holds=holds: bool(holds(got))
-    for name, holds in SPARE.items()
-}
+CLAIMS |= claims("heads_to_spare", SPARE, of_result)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.check.claims.results import never
+from tests.check.claims.results import claims, never, of_result
 
 CLAIMS = {
     ("sees_padding", name): never
@@ -31,7 +31,4 @@ PASSES = {
     "no-leak": lambda got: all_before(got) and not later(got),
     "fewer-leaks": lambda got: 0 < len(later(got)) < 6 and not got[0, 1:].any(),
 }
-CLAIMS |= {
-    ("mask_that_passes", name): lambda problem, expected, got, holds=holds: bool(holds(got))
-    for name, holds in PASSES.items()
-}
+CLAIMS |= claims("mask_that_passes", PASSES, of_result)

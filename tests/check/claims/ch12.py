@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.check.claims.results import array, same, says, softmax
+from tests.check.claims.results import array, claims, of_result, same, says, softmax
 
 
 def chosen(x, heads):
@@ -305,7 +305,4 @@ REACH = {
     ),
     "tokens-not-reached": lambda got: reached(got) < set(range(7)),
 }
-CLAIMS |= {
-    ("mask_that_reaches", name): lambda problem, expected, got, holds=holds: bool(holds(got))
-    for name, holds in REACH.items()
-}
+CLAIMS |= claims("mask_that_reaches", REACH, of_result)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.check.claims.ch04 import near
+from tests.check.claims.results import claims, of_result, same
 
 CLAIMS = {}
 
@@ -16,7 +16,7 @@ def says(make, cast=num):
 
     def holds(problem, expected, got):
         with np.errstate(all="ignore"):
-            return any(near(num(got), np.asarray(one)) for one in make(*map(cast, problem)))
+            return any(same(num(got), np.asarray(one)) for one in make(*map(cast, problem)))
 
     return holds
 
@@ -254,7 +254,7 @@ def mod(make):
     def holds(problem, expected, got):
         score, _, _, q, k = problem
         got = np.asarray(got, np.float64)
-        return any(near(got, num(one)) for one in make(num(score), np.asarray(q), np.asarray(k)))
+        return any(same(got, num(one)) for one in make(num(score), np.asarray(q), np.asarray(k)))
 
     return holds
 
@@ -283,7 +283,7 @@ def with_cap(*caps):
 def low(problem, expected, got):
     hidden = np.isinf(num(expected))
     got = num(got)
-    return near(got[~hidden], num(expected)[~hidden]) and bool((got[hidden] <= -1000).all())
+    return same(got[~hidden], num(expected)[~hidden]) and bool((got[hidden] <= -1000).all())
 
 
 CLAIMS |= {
@@ -344,10 +344,7 @@ FAR = {
     "other-side": lambda got: last_turn(got) > 2.8 and 2 * np.pi - last_turn(got) <= 2.8,
     "new-angle": lambda got: last_turn(got) > 2.8,
 }
-CLAIMS |= {
-    ("far_but_known", name): lambda problem, expected, got, holds=holds: bool(holds(got))
-    for name, holds in FAR.items()
-}
+CLAIMS |= claims("far_but_known", FAR, of_result)
 
 
 # --- slow_pairs: pair r turns by base ** (-2 r / d_k), and the largest distance is length - 1.
@@ -391,4 +388,4 @@ def counted(make):
     return holds
 
 
-CLAIMS |= {("slow_pairs", name): counted(make) for name, make in SLOW.items()}
+CLAIMS |= claims("slow_pairs", SLOW, counted)
