@@ -321,7 +321,7 @@ def diagram(text: str) -> str:
     for name, (title, said) in boxes.items():
         leads = [(label, boxes[end][0]) for begin, label, end in arrows if begin == name]
         ends = ", ".join(f"{label} to {title}" if label else title for label, title in leads)
-        ends = ends if any(label for label, _ in leads) else f"imports from {ends}"
+        ends = f"{'passes' if any(label for label, _ in leads) else 'imports from'} {ends}"
         below = f"<small>{html.escape(ends)}</small>" if leads else ""
         box = f"<div><b>{html.escape(title)}</b> <span>{html.escape(said)}</span> {below}</div>"
         rows.setdefault(height(name), []).append(box)

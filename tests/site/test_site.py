@@ -310,7 +310,7 @@ def test_a_flowchart_is_rows_of_parts_that_say_what_they_use(pages):
         ["low three"],
     ]
     passed = tool.diagram(chart.replace("-->", "-->|what|"))
-    assert "<small>what to left, what to right</small>" in passed
+    assert "<small>passes what to left, what to right</small>" in passed
     assert "imports" not in passed
     with pytest.raises(ValueError, match="expected a part or an arrow, got 'what'"):
         tool.diagram("flowchart TD\n what")
