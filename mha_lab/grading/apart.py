@@ -150,6 +150,8 @@ class _Process:
 
 def _be_apart(work: Callable[[str], None], name: str, pipe: Connection, parent: int) -> None:
     def stop(*_: object) -> None:
+        # Python ignores what is raised in a callback, and would print it; then `_Process.end` kills.
+        sys.unraisablehook = lambda _: None
         raise SystemExit(1)
 
     signal.signal(signal.SIGTERM, stop)  # so that all is cleaned up: the sandbox is removed

@@ -103,14 +103,17 @@ def test_leaks_from_one_place_to_one_token():
         padding.tiny: {1: [], 2: [], 4: list(tokens)},
         padding.after_a_norm: {place: list(tokens) for place in (1, 2, 4)},
         padding.added_and_taken: {place: ["first", "last"] for place in (1, 2, 4)},
+        padding.added_and_taken_within: {1: [], 2: [], 4: list(tokens)},
+        padding.counted: {place: list(tokens) for place in (1, 2, 4)},
         padding.unmasked: {place: list(tokens) for place in (1, 2, 4)},
     }
     assert set(expected) == set(padding.LEAKS)
     for attention, places in expected.items():
         for place, seen in places.items():
             x = torch.randn(6, 3)
+            x[place] = -torch.rand(3)  # every sign changes
             changed = x.clone()
-            changed[place] = torch.randn(3)
+            changed[place] = torch.rand(3)
             rows = (attention(x, real) != attention(changed, real)).any(1)
             assert [name for name, token in tokens.items() if rows[token]] == seen, attention
 

@@ -178,7 +178,11 @@ def submit(folder, student, answer):
 
 def started(folder, jobs=2):
     command = [sys.executable, "-m", "mha_lab.grading", "grade", str(folder), NAME, f"--jobs={jobs}"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # A test that runs in the background of a shell ignores Ctrl-C, and so would what it starts.
+    return subprocess.Popen(
+        command, cwd=ROOT, **pipes, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
 
 
 def kept(folder):
