@@ -43,7 +43,7 @@ ENVIRONMENT = {
     "IPYTHONDIR": "/tmp/ipython",
     "LANG": "C.UTF-8",
     "LOGNAME": "student",
-    "MHA_LAB_QUICK": "1",  # chapters 07 and 10 train for a few steps only
+    "MHA_LAB_QUICK": "1",  # chapters 07, 10, 12 and 14 train for a few steps only
     "MPLBACKEND": "agg",
     "MPLCONFIGDIR": "/tmp/matplotlib",
     "OMP_NUM_THREADS": "1",
