@@ -64,13 +64,14 @@ def test_a_new_exercise_is_whole_and_a_broken_one_is_told_what_to_do(tmp_path):
     tries.write_text(TRIES.format(name="double_rows").replace("| wrong: as it came", "| right"))
     module = tmp_path / "mha_lab" / "exercises" / "double_rows.py"
     more = '"added-to-itself": Mistake("Your function adds `x` to itself.", STEP, (lambda x: x + x,)),'
+    more += '"typed": Mistake("Your numbers are negative.", STEP, ()),'
     module.write_text(module.read_text().replace("},\n)", f"{more}\n    }},\n)") + "import os\n")
     code, said = run("tools.exercise", "check", "double_rows")
     assert code == 1
     to_do = [line.removeprefix("TO DO: ") for line in said.splitlines() if line.startswith("TO DO: ")]
     claims = "tests/check/claims/ch02.py"
     assert to_do[0] == (
-        f'add to {claims}: CLAIMS[("double_rows", "added-to-itself")] = lambda problem, expected, got: ...'
+        f'add to {claims}: CLAIMS[("double_rows", "typed")] = lambda problem, expected, got: ...'
     )
     assert to_do[1].startswith("write more first tries: there are 8, ")
     assert to_do[2].startswith("added-to-itself: on 8 of 8 sets of problems, ")

@@ -1,7 +1,7 @@
 """A new exercise, and all checks of one: ``python -m tools.exercise new NAME 03`` or ``... check NAME``.
 
 ``new`` writes a small exercise that works, at every place that an exercise has: its file, two files of first
-tries, a predicate for its mistake, its cells in the chapter. You then replace their content. ``check`` runs
+tries, its cells in the chapter. You then replace their content. ``check`` runs
 every check that can fail because of an exercise.
 """
 
@@ -54,10 +54,6 @@ def {name}(x):
 def {name}(x):
     return x
 """
-CLAIM = """
-
-CLAIMS[("{name}", "not-doubled")] = lambda problem, expected, got: np.allclose(got, problem[0])
-"""
 TEXT = """### Exercise: {name} · easy, 4 minutes
 
 `x` is `(..., n)`. Return `(..., n)`: say what is asked.
@@ -83,7 +79,7 @@ STUB = '''def {name}(x):
 
 
 def new(name: str, number: str) -> int:
-    """Write the skeleton; of the existing files, only the chapter and its predicates change."""
+    """Write the skeleton; of the existing files, only the chapter changes."""
     chapters = [path for path in chapter_paths(ROOT / "notebooks") if path.name.startswith(number)]
     module = ROOT / "mha_lab" / "exercises" / f"{name}.py"
     if len(chapters) != 1:
@@ -103,8 +99,6 @@ def new(name: str, number: str) -> int:
     }
     for file, template in written.items():
         file.write_text(template.format(**words), encoding="utf-8")
-    claims = ROOT / "tests" / "check" / "claims" / f"ch{number}.py"
-    claims.write_text(claims.read_text(encoding="utf-8") + CLAIM.format(**words), encoding="utf-8")
     notebook.cells[last + 1 : last + 1] = [
         new_markdown_cell(TEXT.format(**words), id=f"{name}-text"),
         new_code_cell(STUB.format(**words), id=f"{name}-stub"),
@@ -112,7 +106,7 @@ def new(name: str, number: str) -> int:
     ]
     path.write_text(to_text(notebook), encoding="utf-8", newline="\n")
     print("Written. Now replace what is in")
-    for file in (*written, claims, path):
+    for file in (*written, path):
         print(f"  {file.relative_to(ROOT)}")
     print("then run:")
     print(

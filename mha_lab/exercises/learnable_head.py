@@ -45,8 +45,9 @@ def _problems(rng):
 def _call(answer, d_model, d_k, d_v, x, w_q, w_k, w_v):
     """What the module returns with these matrices in it, as the only item of a tuple.
 
-    A module with other parameters gives what is wrong with them: the shapes of the three, with zeros for what
-    is missing, the number of biases, and the number of others. What is no module comes back as it is.
+    A second item is the number of matrices that get no gradient from the output, if there are any. A module
+    with other parameters gives what is wrong with them: the shapes of the three, with zeros for what is
+    missing, the number of biases, and the number of others. What is no module comes back as it is.
     """
     head = answer(d_model, d_k, d_v)
     if not isinstance(head, torch.nn.Module):
@@ -62,7 +63,17 @@ def _call(answer, d_model, d_k, d_v, x, w_q, w_k, w_v):
     with torch.no_grad():
         for name, matrix in matrices.items():
             found[name].copy_(matrix.mT)
-        return (head(x),)
+    result = head(x)
+    stuck = sum(gradient is None for gradient in _gradients(result, list(found.values())))
+    return (result, stuck) if stuck else (result,)
+
+
+def _gradients(result, parameters):
+    """Those of the output, if the module returns it first; ``None`` for what it does not depend on."""
+    output = result[0] if isinstance(result, tuple) and result else result
+    if not (isinstance(output, torch.Tensor) and output.requires_grad):
+        return [None for _ in parameters]
+    return torch.autograd.grad(output.sum(), parameters, allow_unused=True)
 
 
 def _attention(query, key, value, root):
@@ -97,11 +108,12 @@ def _accepts(result, d_model, d_k, d_v, x, w_q, w_k, w_v):
             f"parameters {told.replace('(0, 0)', 'missing')}; {biases} biases; {others} others."
         )
         return _forms(shapes, biases, others, widths), seen
-    if not (isinstance(result, tuple) and len(result) == 1):
+    form = tuple(map(type, result[1:])) if isinstance(result, tuple) and result else None
+    if form not in ((), (int,)):
         seen = f"Your function returns {compare.kind(result)}; a module is expected."
         kinds = {"a type": "class-returned", "a function": "function-returned"}
         return kinds.get(getattr(result, "dtype", ""), "no-module"), seen
-    (got,), query, key, value = result, x @ w_q, x @ w_k, x @ w_v
+    (got, *stuck), query, key, value = result, x @ w_q, x @ w_k, x @ w_v
     if got is None:
         return "no-forward", "Your module has the three projections, and returns nothing for x."
     root, like = math.sqrt(d_k), {}
@@ -117,6 +129,8 @@ def _accepts(result, d_model, d_k, d_v, x, w_q, w_k, w_v):
         "scaled-by-d_k": _attention(query, key, value, d_k),
     }
     fitting = [name for name, one in like.items() if compare.same(compare.plain(one), got)]
+    if "" in fitting and stuck:
+        return "no-gradient", f"The output gives no gradient to {stuck[0]} of the three matrices."
     if "" in fitting:
         return None
     seen = (
@@ -198,6 +212,12 @@ EXERCISE = Exercise(
         "more-parameters": Mistake("Your module learns more than the three matrices.", MODULE, ()),
         "no-forward": Mistake(
             "A module computes in its method `forward`. Yours has no such method, or it returns nothing.",
+            MODULE,
+            (),
+        ),
+        "no-gradient": Mistake(
+            "Your module returns the right numbers, but it cannot learn: not every matrix gets a gradient. "
+            "Look for `no_grad()`, `detach()` or `.data`.",
             MODULE,
             (),
         ),

@@ -98,7 +98,7 @@ def quick(exercise: Exercise, given: list[Try], sets: range = SETS) -> list[str]
 
 
 def line_to_add(exercise: Exercise, mistake: str) -> str:
-    """For a known mistake without a predicate."""
+    """For a known mistake without a variant and without a predicate."""
     key = f'CLAIMS[("{exercise.name}", "{mistake}")]'
     return (
         f"add to tests/check/claims/ch{exercise.chapter[:2]}.py: {key} = lambda problem, expected, got: ..."

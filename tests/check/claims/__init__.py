@@ -1,6 +1,8 @@
 """Is what ``check`` says of an answer true? Asked again of its own results, on problems of another draw.
 
-``CLAIMS`` of each chapter's module holds, for an exercise and the name of a mistake, a predicate
+Most sentences say what a variant of the mistake computes: then a variant must compute the same again. A
+sentence that states a property of the result has a predicate, and so has each mistake without a variant, in
+an answer by hand: ``CLAIMS`` of each chapter's module holds, for an exercise and the name of a mistake,
 ``(problem, expected, got) -> bool`` on one problem where the answer is wrong. Whoever wrote it had read the
 sentence, not the code behind it. ``expected`` and ``got`` are arrays of NumPy, or tuples of them.
 """
@@ -18,17 +20,15 @@ from mha_lab.exercises._results import Trial
 from tests.check.claims.sentences import denied
 
 SEED = 2000
-# Thousands of radians differ in single precision: the mistake's own function is asked instead.
-WITHOUT_A_CLAIM = {("rotate_pairs", "without-the-minus")}
 CLAIMS: dict[tuple[str, str], Callable[..., bool]] = {}
 for path in sorted(Path(__file__).parent.glob("ch*.py")):
     CLAIMS |= import_module(f"{__name__}.{path.stem}").CLAIMS
 
 
 def unclaimed(exercise: Exercise) -> list[str]:
-    """The known mistakes that have no predicate yet, and need one."""
-    single = [name for name, about in exercise.mistakes.items() if about.variants and not about.of]
-    return [name for name in single if (exercise.name, name) not in CLAIMS.keys() | WITHOUT_A_CLAIM]
+    """The known mistakes without a variant that have no predicate yet."""
+    by_hand = [name for name, about in exercise.mistakes.items() if not about.variants]
+    return [name for name in by_hand if (exercise.name, name) not in CLAIMS]
 
 
 def untrue(name: str, diagnosis: Diagnosis, answer: Callable[..., Any]) -> str:
@@ -46,7 +46,7 @@ def untrue(name: str, diagnosis: Diagnosis, answer: Callable[..., Any]) -> str:
     mistake = exercise.mistakes[diagnosis.name]
     claim = CLAIMS.get((name, diagnosis.name))
     for trial in (t for t in fresh() if not exercise.is_right(t)):
-        # Two mistakes at once have no claim, and an error has no result: then a variant must do the same.
+        # An error has no result: then a variant must do the same, too.
         if claim is None or trial.outcome.kind == "raised":
             variants = (exercise.compute(variant, trial.problem) for variant in mistake.variants)
             if not any(alike(trial.outcome, outcome) for outcome in variants):
