@@ -131,7 +131,10 @@ def test_exercises_are_marked_for_nbgrader():
     assert other.metadata == {}
 
 
-@pytest.mark.parametrize("changed", ["query", "key", "value", "INK", "LEARNED"])
+@pytest.mark.parametrize(
+    "changed",
+    ["query", "INK", *(pytest.param(x, marks=pytest.mark.slow) for x in ("key", "value", "LEARNED"))],
+)
 def test_a_picture_with_one_other_colour_is_not_the_same(changed, monkeypatch):
     """Chapter 05's picture of the layer, whose description says nothing of colours."""
 

@@ -32,6 +32,7 @@ def _problems(rng):
     for leading in (0, 1, 1, 2):
         n, d_model, d_k, *batch = rng.primes(3 + leading)
         yield rng.normal(*batch, n, d_model), rng.normal(d_model, d_k), rng.normal(d_model, d_k)
+    yield rng.normal(1, n, d_model), rng.normal(d_model, d_k), rng.normal(d_model, d_k)
 
 
 def _build(product=lambda q, k: q @ k.mT, divisor=lambda q, x: math.sqrt(q.shape[-1]), keys=lambda q, k: k):

@@ -16,7 +16,7 @@ def _problems(rng):
     w_q = torch.tensor([[1.0, 2.5, 0.5, 3.0], [4.0, -1.0, 6.0, 2.0]])
     w_k = torch.tensor([[-2.0, 7.0, 8.0, 1.5], [5.0, 9.0, -3.0, 0.25]])
     yield w_q, w_k, torch.tensor([[-4.0, 3.5, 10.0, -6.0], [-5.0, 12.0, 0.75, 11.0]])
-    for d_model, d in ((2, 5), (7, 3), (5, 11)):
+    for d_model, d in ((2, 5), (7, 3), (5, 11), (1, 3)):
         yield tuple(rng.normal(d_model, d) for _ in range(3))
 
 

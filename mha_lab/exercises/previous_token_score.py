@@ -24,6 +24,7 @@ def _problems(rng):
         batch, heads, n = rng.primes(3, at_least=3)
         yield (torch.softmax(2 * rng.normal(batch, heads, n, n), dim=-1),)
     yield (torch.softmax(rng.normal(3, 2, 2), dim=-1),)
+    yield (torch.softmax(rng.normal(1, 2, 3, 3), dim=-1),)
 
 
 def _line(weights, offset=-1):

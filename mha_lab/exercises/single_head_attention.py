@@ -22,9 +22,8 @@ def _problems(rng):
         torch.tensor([[1.0, -1.0], [0.5, 2.0], [0.0, 1.0]]),
     )
     yield x, w_q, torch.tensor([[2.0, 1.0], [-1.0, 0.5], [0.5, -1.0]]), torch.tensor([[1.0], [3.0], [-2.0]])
-    for leading in (0, 1, 1, 2):
-        n, d_model, d_k, d_v, *batch = rng.primes(4, at_least=2) if not leading else rng.primes(4)
-        batch = [2, 3][:leading]
+    for batch in ((), (2,), (2,), (2, 3), (1,)):
+        n, d_model, d_k, d_v = rng.primes(4)
         w_q, w_k, w_v = (2 * rng.normal(d_model, d) / d_model**0.5 for d in (d_k, d_k, d_v))
         yield rng.normal(*batch, n, d_model), w_q, w_k, w_v
 

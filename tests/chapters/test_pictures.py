@@ -104,6 +104,7 @@ PICTURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_text_has_11_pixels_on_a_page_of_736(name):
     figure = PICTURES[name]()[0].figure

@@ -130,6 +130,7 @@ def test_each_number_of_a_row_is_that_of_the_configuration(pair):
     assert sum(pattern) == row.num_windowed
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_that_a_whole_model_has_at_the_last_token(pair):
     """What is kept of ``n - 1`` tokens and is still in the window, and the last token itself."""
     row, model = pair
