@@ -10,6 +10,7 @@ Model" (arXiv 2405.04434), section 2.1 and appendix C; DeepSeek-AI 2024, "DeepSe
 """
 
 import math
+import weakref
 from typing import Literal, NamedTuple
 
 import torch
@@ -27,11 +28,13 @@ class LatentCache(NamedTuple):
     """All that is kept of earlier tokens.
 
     ``latent``: the normalised latent vectors, ``(..., n, kv_rank)``. ``rotary_key``: the shared keys, already
-    turned by their positions, ``(..., n, d_rope)``.
+    turned by their positions, ``(..., n, d_rope)``. ``layer()`` is the layer that made it. The reference is
+    weak: a cache does not keep its layer alive.
     """
 
     latent: Float[Tensor, "*batch n kv_rank"]
     rotary_key: Float[Tensor, "*batch n d_rope"]
+    layer: weakref.ref[nn.Module]
 
 
 # Of each head: without positions, and turned by positions.
@@ -140,7 +143,8 @@ class LatentAttention(nn.Module):
 
     def compress(self, x: Float[Tensor, "*batch n d_model"], start: int = 0) -> LatentCache:
         """``norm(x W_DKV)`` and ``RoPE(x W_KR)``; ``x`` is not checked, its first token is at ``start``."""
-        return LatentCache(self.kv_norm(self.kv_down_proj(x)), self._turn(self.k_rope_proj(x), start))
+        latent, rotary_key = self.kv_norm(self.kv_down_proj(x)), self._turn(self.k_rope_proj(x), start)
+        return LatentCache(latent, rotary_key, weakref.ref(self))
 
     def queries(self, x: Float[Tensor, "*batch n d_model"], start: int = 0) -> Query:
         """Of each head, ``c_Q W_UQ`` and ``RoPE(c_Q W_QR)``; ``x`` is not checked, as in ``compress``."""
@@ -177,7 +181,7 @@ class LatentAttention(nn.Module):
         if absorbed:
             w_uk = self.k_nope_proj.weight.unflatten(0, (self.num_heads, self.d_nope))
             w_uv = self.v_proj.weight.unflatten(0, (self.num_heads, self.d_v))
-            key = torch.cat(cache, dim=-1).unsqueeze(-3)  # one head, for all; it starts with the value
+            key = torch.cat(cache[:2], dim=-1).unsqueeze(-3)  # one head, for all; it starts with the value
             moved = torch.cat([query[0] @ w_uk, query[1]], dim=-1)
             value = cache.latent.unsqueeze(-3) if need_weights else key  # the fused path wants one width
             average, weights = _attend(moved, key, value, mask, scale, need_weights=need_weights)
@@ -349,15 +353,19 @@ def attend_with_latent_cache(
     else:
         if not isinstance(cache, LatentCache):
             expect.fail(TypeError, "cache", "the LatentCache of an earlier call", type(cache).__name__)
+        if cache.layer() is not layer:
+            hint = "Are the caches in the order of the layers?"
+            expect.fail(ValueError, "cache", "a cache of this layer", "one of another layer", hint)
         start = cache.latent.shape[-2]
         wanted = [(len(x), start, width) for width in (layer.kv_rank, layer.d_rope)]
-        if [tuple(part.shape) for part in cache] != wanted:
-            got = " and ".join(expect.shape(part.shape) for part in cache)
-            hint = "Does the cache belong to this layer and this batch?"
+        if [tuple(part.shape) for part in cache[:2]] != wanted:
+            got = " and ".join(expect.shape(part.shape) for part in cache[:2])
+            hint = "Does the cache belong to this batch?"
             expect.fail(ValueError, "cache", f"shapes {wanted[0]} and {wanted[1]}", got, hint)
-        expect.same_kind(x=x, **{f"cache.{name}": part for name, part in cache._asdict().items()})
+        expect.same_kind(x=x, **{"cache.latent": cache.latent, "cache.rotary_key": cache.rotary_key})
         new = layer.compress(x, start)
-        cache = LatentCache(*(torch.cat(both, dim=-2) for both in zip(cache, new, strict=True)))
+        kept = (torch.cat(both, dim=-2) for both in zip(cache[:2], new[:2], strict=True))
+        cache = LatentCache(*kept, new.layer)
     mask = causal_mask(x.shape[-2], cache.latent.shape[-2]).to(x.device)
     query = layer.queries(x, start)
     output, _ = layer.attend(query, cache, mask, absorbed=absorbed, need_weights=False)

@@ -101,7 +101,7 @@ def test_a_training_gives_the_row_of_step_6(seed):
     assert max(singles) < 0.5
     assert both > 4.16
     others, _ = repeated(200, seed=8)
-    for layer, heads in ((0, [best]), (1, [0]), (1, [1]), (1, [0, 1])):
+    for layer, heads in ((0, [best]), (0, [1 - best]), (1, [0]), (1, [1]), (1, [0, 1])):
         zero, mean = (loss_of(without(model, layer, *heads, tokens=tokens)) for tokens in (None, others))
         assert abs(zero - mean) < 0.15
 

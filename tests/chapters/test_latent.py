@@ -1,5 +1,6 @@
 """Latent attention against transformers' DeepSeek-V3 and the paper's equations; its two forms; its cache."""
 
+import gc
 import math
 
 import pytest
@@ -86,13 +87,13 @@ def test_piece_by_piece_equals_the_whole_and_the_cache_stays_as_it_was(dtype, ab
     for pieces in ([1] * N, [N], [4, 5], [6, 1, 2]):
         outputs, cache = [], None
         for piece in x.split(pieces, dim=1):
-            before = None if cache is None else [part.clone() for part in cache]
+            before = None if cache is None else [part.clone() for part in cache[:2]]
             output, longer = attend_with_latent_cache(layer, piece, cache, absorbed=absorbed)
-            assert cache is None or all(map(torch.equal, before, cache))
+            assert cache is None or all(map(torch.equal, before, cache[:2]))
             outputs.append(output)
             cache = longer
         assert_close(torch.cat(outputs, dim=1), whole, TOLERANCE[dtype])
-        for part, expected in zip(cache, layer.compress(x), strict=True):
+        for part, expected in zip(cache[:2], layer.compress(x)[:2], strict=True):
             assert_close(part, expected, TOLERANCE[dtype])
 
 
@@ -113,7 +114,7 @@ def test_the_numbers_that_are_kept():
     counted = cache_numbers(6, d_head, num_groups=2, kv_rank=11, d_rope=10)
     latent = LatentAttention(30, 6, kv_rank=11, d_nope=d_head, d_rope=10)
     _, ours = attend_with_latent_cache(latent, torch.randn(1, n, 30))
-    kept = [sum(part.numel() for part in ours) // n]
+    kept = [sum(part.numel() for part in ours[:2]) // n]
     for heads in (1, 2, 6):
         layer = MultiHeadAttention(6 * d_head, 6, num_kv_heads=heads)
         _, cache = layer.extend(torch.randn(1, n, 6 * d_head))
@@ -235,6 +236,23 @@ def extend(layer=None, x=None, cache=None):
     return attend_with_latent_cache(layer or made(), tokens() if x is None else x, cache)
 
 
+def extend_another(batch=None, dtype=torch.float64):
+    """The layer's own cache, and new tokens of another batch or dtype."""
+    layer = made()
+    cache = layer.compress(tokens()[:batch])
+    return extend(layer.to(dtype), tokens(dtype), cache)
+
+
+def test_a_cache_of_another_layer_is_refused_and_does_not_keep_its_layer_alive():
+    one, other = made(), made()
+    _, cache = extend(one)
+    with pytest.raises(ValueError, match="cache: expected a cache of this layer, got one of another layer"):
+        extend(other, cache=cache)
+    del one
+    gc.collect()
+    assert cache.layer() is None
+
+
 @pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("call", "error", "says"),
@@ -248,12 +266,8 @@ def extend(layer=None, x=None, cache=None):
         (lambda: extend(x=tokens()[0]), ValueError, "Is an axis missing"),
         (lambda: extend(MultiHeadAttention(6, 3)), TypeError, "a LatentAttention"),
         (lambda: extend(cache=(1, 2)), TypeError, "got tuple"),
-        (lambda: extend(cache=made().compress(tokens()[:1])), ValueError, "this layer and this batch"),
-        (
-            lambda: extend(cache=made(torch.float32).compress(tokens(torch.float32))),
-            TypeError,
-            "cache.latent",
-        ),
+        (lambda: extend_another(batch=1), ValueError, "this batch"),
+        (lambda: extend_another(dtype=torch.float32), TypeError, "cache.latent"),
         (lambda: cache_numbers(6, 5, num_groups=4, kv_rank=3, d_rope=2), ValueError, "num_groups"),
     ],
 )

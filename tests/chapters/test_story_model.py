@@ -2,6 +2,7 @@
 
 import copy
 import re
+import statistics
 
 import pytest
 import torch
@@ -183,11 +184,11 @@ def test_what_is_refused(call, error, says):
         call()
 
 
-POSITIONS = r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| (.*) \|$"
+POSITIONS = r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \| ([\d.]+) to ([\d.]+) \| (.*) \|$"
 
 
 def positions_table():
-    """The rows of step 16 of chapter 10: mean, smallest, largest, and the losses of the five seeds."""
+    """The rows of step 16 of chapter 10: mean, its interval, smallest, largest, the losses of five seeds."""
     cells = {cell.id: cell.source for cell in read("10_small_language_model").cells}
     rows = re.findall(POSITIONS, cells["ch10-16-why"], re.MULTILINE)
     return {
@@ -200,11 +201,14 @@ def test_the_positions_table_of_chapter_10_adds_up():
     """What its text says of the ranges, too: two kinds overlap, but for rotary and three others."""
     table = positions_table()
     assert sorted(table) == ["alibi", "learned", "none", "relative", "rotary", "sinusoidal"]
-    for mean, smallest, largest, losses in table.values():
+    for mean, low, high, smallest, largest, losses in table.values():
         assert len(losses) == 5
         assert abs(mean - sum(losses) / 5) <= 0.00005 + 1e-9
         assert (smallest, largest) == (min(losses), max(losses))
-    apart = {(a, b) for a in table for b in table if table[a][2] < table[b][1]}
+        half = 2.776 * statistics.stdev(losses) / 5**0.5  # Student's t with 4 degrees of freedom
+        assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.0001)
+    assert max(row[1] for row in table.values()) < min(row[2] for row in table.values())  # all overlap
+    apart = {(a, b) for a in table for b in table if table[a][4] < table[b][3]}
     assert apart == {("rotary", other) for other in ("learned", "sinusoidal", "none")}
 
 
@@ -258,7 +262,7 @@ TRAININGS = [
 @pytest.mark.parametrize(("kind", "seed"), TRAININGS)
 def test_training_with_other_positions_gives_the_table_of_chapter_10(kind, seed):
     """Each loss in step 16, by the functions of its cell, within what other rounding changes."""
-    chapter, said = chapter_10(), positions_table()[kind][3][seed]
+    chapter, said = chapter_10(), positions_table()[kind][-1][seed]
     assert set(chapter["positions"]) == set(positions_table()) == set(KINDS)
     assert abs(chapter["measure_loss_above"](kind, seed) - said) <= max(0.003, 0.2 * said)
     (model,) = chapter["models"]
