@@ -1,4 +1,4 @@
-"""Linear attention: its forms against loops and each other; how little a row of its weights can focus."""
+"""Linear attention: its forms against loops, the authors' update and each other; how little it can focus."""
 
 import pytest
 import torch
@@ -52,6 +52,39 @@ def test_outputs_and_weights_are_those_of_the_loops(causal, n_q, feature_map):
             assert_close(weights[b, h], rows, 1e-10)
     x = torch.tensor([-3.0, -0.5, 0.0, 2.0]).double()
     assert_close(elu_plus_one(x), torch.where(x > 0, x + 1, x.exp()), 1e-12)
+
+
+def updated(query, key, value, eps):
+    """What ``RecurrentLinearAttention`` of the authors returns, one token after the other, and its state.
+
+    From idiap/fast-transformers, fast_transformers/recurrent/attention/self_attention/linear_attention.py:
+    the state is updated first, and then read; ``eps`` is added to the denominator.
+    """
+    memory, normaliser, outputs = torch.zeros(D_K, D_V).double(), torch.zeros(D_K).double(), []
+    for token in range(N):
+        q, k, v = (x[..., token, :] for x in (query, key, value))
+        f_q, f_k = (torch.where(x > 0, x + 1, x.exp()) for x in (q, k))
+        memory = memory + torch.stack([v * f_k[..., i : i + 1] for i in range(D_K)], dim=-2)
+        normaliser = normaliser + f_k
+        read = sum(f_q[..., i : i + 1] * memory[..., i, :] for i in range(D_K))
+        outputs.append(read / ((f_q * normaliser).sum(dim=-1, keepdim=True) + eps))
+    return torch.stack(outputs, dim=-2), memory, normaliser
+
+
+def test_outputs_and_state_are_those_of_the_authors_update_but_for_their_eps():
+    """By hand: 1e-6 in a denominator of 1 or more changes an output by at most a millionth of itself."""
+    query, key, value = problem()
+    query[..., 0], key[..., 0] = query[..., 0].abs(), key[..., 0].abs()  # denominators above 1
+    ours, state = linear_attention_recurrent(query, key, value)
+    for form in (ours, linear_attention(query, key, value)):
+        exact, *kept = updated(query, key, value, eps=0.0)
+        assert_close(form, exact, 1e-12)
+        theirs, *_ = updated(query, key, value, eps=1e-6)
+        difference = (form - theirs).abs()
+        assert (difference <= 1e-6 * form.abs() + 1e-12).all()
+        assert 1e-8 < difference.max() < 1e-5
+    for a, b in zip(state, kept, strict=True):
+        assert_close(a, b, 1e-12)
 
 
 @pytest.mark.parametrize("feature_map", [elu_plus_one, both_signs])
