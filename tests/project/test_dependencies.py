@@ -50,6 +50,11 @@ def test_bounds_are_lower_bounds_only_and_the_pins_meet_them(name):
     assert PINS[name].local is None
 
 
+def test_chapter_12_names_the_pinned_transformers():
+    text = (ROOT / "notebooks/12_smaller_caches.ipynb").read_text(encoding="utf-8")
+    assert re.findall(r"version (\S+), as in our `constraints.txt`", text) == [str(PINS["transformers"])]
+
+
 def test_nothing_is_listed_twice():
     lists = (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
     assert sum(map(len, lists)) == len(ALL)
