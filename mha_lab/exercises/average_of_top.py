@@ -16,7 +16,7 @@ def _problems(rng):
     yield torch.tensor([0.1, 0.2, 0.1, 0.6]), values, 2
     # Three equal weights, of which one is kept. Their values are equal too, so it does not matter which.
     yield torch.tensor([0.2, 0.1, 0.2, 0.3, 0.2]), values[[0, 1, 0, 3, 0]], 2
-    for n_k, d_v, k in ((5, 2, 3), (7, 3, 5), (11, 5, 1), (1000, 64, 20), (1000, 64, 3)):
+    for n_k, d_v, k in ((5, 2, 3), (7, 3, 5), (6, 1, 4), (11, 5, 1), (1000, 64, 20), (1000, 64, 3)):
         yield (2 * rng.normal(n_k)).softmax(0), rng.normal(n_k, d_v), k
 
 

@@ -43,8 +43,8 @@ def _problems(rng):
         left, right = 2 * rng.normal(n_q, n_k), 2 * rng.normal(n_q, other)
         left[0], right[1], left[2], right[2] = (-torch.inf,) * 4
         yield *_half(left, rng.normal(n_k, d_v)), *_half(right, rng.normal(other, d_v))
-    left = torch.tensor([[700.0, 699.0], [-701.0, -700.0], [999.0, 1000.0], [-1000.5, -1000.0]])
-    right = torch.tensor([[-700.0, -699.5], [700.0, 698.0], [1001.0, 998.0], [-1002.0, -999.0]])
+    left = torch.tensor([[700.0, 699.0], [-701.0, -700.0], [999.0, 1000.0], [-1003.0, -1002.0]])
+    right = torch.tensor([[-700.0, -699.5], [700.0, 698.0], [1001.0, 998.0], [-1004.0, -1001.0]])
     yield *_half(left, values[0]), *_half(right, values[1])
 
 

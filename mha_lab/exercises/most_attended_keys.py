@@ -43,6 +43,7 @@ def _problems(rng):
     yield (_layer(rng, 12, 64, 64),)
     yield (_layer(rng, 16, 50, 77),)
     yield (_layer(rng, 4, 128, 96),)
+    yield (_layer(rng, 1, 5, 7),)
 
 
 def _votes(weights):

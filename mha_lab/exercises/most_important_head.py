@@ -40,6 +40,7 @@ def _problems(rng):
         num_heads, n, d_v, share = rng.primes(4)
         yield _case(rng, num_heads, n, d_v, num_heads * share)
     yield _case(rng, 12, 128, 64, 768)
+    yield _case(rng, 3, 1, 2, 6)
 
 
 def _build(rows=own_rows, size=lambda written: written.norm(dim=-1), pick=lambda norms: norms.argmax(0)):

@@ -35,14 +35,15 @@ def _call(answer, logits, tokens, trained=False):
     if not trained:
         return answer(logits, tokens)
     try:
-        loss = answer(logits.clone().requires_grad_(), tokens)
+        loss = answer(leaf := logits.clone().requires_grad_(), tokens)
     except RuntimeError as error:
         if "requires grad" not in str(error):
             raise
         return answer(logits, tokens), torch.tensor(False)  # in NumPy
     if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
         return loss, torch.tensor(False)
-    return loss.detach(), torch.tensor(True)
+    (gradient,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
+    return loss.detach(), torch.tensor(gradient is not None)
 
 
 def _next(logits, tokens):

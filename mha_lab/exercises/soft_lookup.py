@@ -20,6 +20,7 @@ def _problems(rng):
     for temperature in (0.5, 3.0, 1.7):
         d_k, n_k, d_v = rng.primes(3)
         yield rng.normal(d_k), rng.normal(n_k, d_k), rng.normal(n_k, d_v), temperature
+    yield rng.normal(3), rng.normal(2, 3), rng.normal(2, 1), 1.0
     # Scores near 900, and all below -900: exp of them does not fit in float64 either.
     keys = torch.tensor([[30.0, 1.0], [29.9, 2.0], [1.0, 25.0]])
     values = torch.tensor([[3.0, 7.0, -1.0, 4.0], [-2.0, 1.0, 6.0, 8.0], [5.0, 2.0, 9.0, -3.0]])

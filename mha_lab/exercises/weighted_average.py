@@ -16,6 +16,7 @@ def _problems(rng):
     for _ in range(3):
         n_k, d_v = rng.primes(2)
         yield rng.normal(n_k).softmax(0), rng.normal(n_k, d_v)
+    yield rng.normal(3).softmax(0), rng.normal(3, 1)
 
 
 RULES, HEATMAP = "Three rules that carry you through all shapes", "4 The first heatmap"

@@ -77,6 +77,20 @@ def test_each_output_is_that_of_the_kept_tokens_alone(kind, first, recent):
         assert_close(outputs[:, i], alone[:, -1], 1e-12)
 
 
+@pytest.mark.parametrize(("first", "recent"), SIZES)
+@torch.no_grad()
+def test_the_kept_tokens_are_those_of_the_authors_cache(first, recent):
+    """The rule of ``evict_for_space(past, 1)`` in mit-han-lab/streaming-llm (commit d729b3f), on a list."""
+    layer, x, kept = made(), text(), []
+    _, key, value = layer.project(x, x, x)
+    for i, cache in enumerate(stream(layer, x, first, recent)[1]):
+        if len(kept) + 1 > first + recent:
+            kept = kept[:first] + kept[len(kept) - recent + 1 :]
+        kept = [*kept, i]
+        assert_close(cache.key, key[..., kept, :], 1e-12)
+        assert_close(cache.value, value[..., kept, :], 1e-12)
+
+
 @pytest.mark.parametrize("kind", POSITIONS)
 @torch.no_grad()
 def test_positions_in_the_cache_are_not_those_of_the_text(kind):
