@@ -87,6 +87,10 @@ def _problems(rng):
     yield (_layer(rng, 14, 128, 128),)
     yield (_layer(rng, 16, 64, 64),)
     yield (_layer(rng, 15, 50, 77),)
+    twins = _layer(rng, 6, 8, 8)
+    twins[4] = twins[1]  # the difference is 0
+    yield (twins,)
+    yield (torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]]),)  # no two heads differ more
 
 
 def _table(compare):

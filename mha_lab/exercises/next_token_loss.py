@@ -35,14 +35,18 @@ def _call(answer, logits, tokens, trained=False):
     if not trained:
         return answer(logits, tokens)
     try:
-        loss = answer(leaf := logits.clone().requires_grad_(), tokens)
+        before, leaf = tokens.clone(), logits.clone().requires_grad_()
+        loss = answer(leaf, tokens)
     except RuntimeError as error:
         if "requires grad" not in str(error):
             raise
         return answer(logits, tokens), torch.tensor(False)  # in NumPy
     if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
         return loss, torch.tensor(False)
-    (gradient,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
+    try:
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
+    except RuntimeError:  # something was changed in place; if it was the tokens, that is said elsewhere
+        return loss.detach(), torch.tensor(not torch.equal(tokens, before))
     return loss.detach(), torch.tensor(gradient is not None)
 
 

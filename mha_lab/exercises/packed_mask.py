@@ -24,6 +24,7 @@ def _problems(rng):
     yield ([3, 1, 2],)
     yield ([4],)
     yield ([1],)
+    yield ([1] * 70,)
     yield (rng.shuffled([3, 5, 2, 3, 5, 4]),)
     yield (_parts(rng, 128, 4 + rng.below(3)),)
     yield (rng.shuffled([32, 32, 40, 24]),)

@@ -92,7 +92,7 @@ EXERCISE = Exercise(
             "Your function combines n_k numbers with d_v numbers, entry by entry. If you begin a sum with "
             "zeros, it needs as many as a row of values has: `values.shape[1]`.",
             RULES,
-            (lambda w, v: w + v[0], lambda w, v: v[0] + w),
+            (lambda w, v: w + v[0], lambda w, v: v[0] + w, lambda w, v: torch.zeros_like(w) + w @ v),
         ),
         "one-row-of-a-matrix": Mistake(
             "Your result has an axis of length 1 too many; it should be (d_v,).",
