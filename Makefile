@@ -87,7 +87,7 @@ test-notebooks: setup ## every chapter, run afresh and compared with its stored 
 test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel; the handout
 	@$(PY) -m pytest -q -m colab
 
-# Chapters 07, 10 and 14 train for fewer steps or seeds, with which each verdict still holds on five seeds.
+# Chapters 07, 10 and 14 train for fewer steps or seeds, with which each verdict still holds.
 test-notebooks repeat-notebooks: export MHA_LAB_SHORT := 1
 
 # As if a step of a training was computed on another processor.

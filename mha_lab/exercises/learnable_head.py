@@ -73,7 +73,10 @@ def _gradients(result, parameters):
     output = result[0] if isinstance(result, tuple) and result else result
     if not (isinstance(output, torch.Tensor) and output.requires_grad):
         return [None for _ in parameters]
-    return torch.autograd.grad(output.sum(), parameters, allow_unused=True)
+    try:
+        return torch.autograd.grad(output.sum(), parameters, allow_unused=True)
+    except RuntimeError:  # a number that the gradient needs was changed in place
+        return [None for _ in parameters]
 
 
 def _attention(query, key, value, root):
@@ -217,7 +220,7 @@ EXERCISE = Exercise(
         ),
         "no-gradient": Mistake(
             "Your module returns the right numbers, but it cannot learn: not every matrix gets a gradient. "
-            "Look for `no_grad()`, `detach()` or `.data`.",
+            "Look for `no_grad()`, `detach()`, `.data`, or a change in place.",
             MODULE,
             (),
         ),
