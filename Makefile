@@ -34,8 +34,8 @@ test: setup ## what a change should pass before a pull request
 	$(LANES) lint test-docs test-fast test-notebooks
 
 .PHONY: test-all
-test-all: setup ## the rest: browsers, JupyterLab, the class, Colab's versions, other processors
-	$(LANES) test-slow test-browser test-grading test-colab test-processors
+test-all: setup ## the rest: browsers, JupyterLab, the class, Colab's versions, other processors, trainings
+	$(LANES) test-slow test-browser test-grading test-colab test-processors test-trainings
 
 .PHONY: lint
 lint: setup ## every check of .pre-commit-config.yaml: ruff, imports, clean chapters, secrets, schemas
