@@ -1,5 +1,7 @@
 """What chapters 10 and 12 say of five trainings of the model of stories. Each model is trained once."""
 
+import contextlib
+import io
 import re
 from functools import cache
 
@@ -94,6 +96,26 @@ def test_five_models_answer_less_after_grouping_and_learn_again_in_a_fifth_of_th
     assert min(shares(grouped(model, 2))) < 0.9
     for count in (1, 2):
         assert min(shares(train_more(grouped(model, count), 240))) > 0.9
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_its_mask_the_loss_is_far_below_the_floor_and_the_text_is_nonsense(seed):
+    """What step 9 of chapter 10 says, by its own cells: the model and its batches begin with ``seed``."""
+    cells = {cell.id: cell.source for cell in read("10_small_language_model").cells}
+    said, chapter = io.StringIO(), {}
+    with contextlib.redirect_stdout(said):
+        exec(cells["ch10-02"].replace("manual_seed(0)", f"manual_seed({seed})"), chapter)
+        chapter |= {"vocab_size": len(story_model.WORDS), "start": torch.zeros(1, 1, dtype=torch.long)}
+        chapter["many"], chapter["dice"] = chapter["start"].expand(100, 1), torch.Generator()
+        for name in ("ch10-1-stories", "ch10-1-targets", "ch10-4-loop", "ch10-9-leaky"):
+            exec(cells[name], chapter)
+        exec(cells["ch10-6-measure"].split("\n\n\n")[0], chapter)
+        exec(cells["ch10-9-verdict"], chapter)
+    assert said.getvalue().splitlines()[-2:] == [
+        "the loss is less than half of the floor: True",
+        "fewer than half of its sentences are possible: True",
+    ]
 
 
 @pytest.mark.slow
