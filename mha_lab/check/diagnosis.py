@@ -337,7 +337,9 @@ def _pattern(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
         return Found(name, _seen(exercise, shown) or observe.SAYS[name])
     if trials[0] not in wrong and len(wrong) == len(trials) - 1 > 1:
         says = f"Your result is right for the first problem, and wrong for the other {len(wrong)}."
-        return Found("fits-one-example", says, "Does a number in it fit that example only?")
+        return Found(
+            "fits-one-example", says, "Does a number in it, or a size that it uses, fit that example only?"
+        )
     return None
 
 

@@ -9,7 +9,7 @@ from mha_lab.chapters import language_model, story_model
 from mha_lab.exercises import Exercise, Mistake
 from mha_lab.exercises import _results as compare
 
-AGAIN = "8 The head of chapter 00 again"
+AGAIN = "8 Back to the head of chapter 00"
 TEXTS = {
     "Ada amused Ben because": "she",
     "Ada admired Ben because": "he",

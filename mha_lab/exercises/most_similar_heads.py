@@ -167,8 +167,8 @@ EXERCISE = Exercise(
     explains=_explains,
     mistakes={
         "a-head-and-itself": Mistake(
-            "Your function compares each head with itself, too, and finds the difference 0 there. Compare "
-            "different heads only.",
+            "In your function, a head that is compared with itself, or a place of a table that belongs to no "
+            "pair, has the difference 0, and 0 is the smallest. Only pairs of different heads may count.",
             EQUAL,
             (lambda w: torch.tensor([0, 0]),),
         ),

@@ -143,6 +143,12 @@ EXERCISE = Exercise(
             ROTARY,
             (_both(_turn(-1)),),
         ),
+        "number-of-heads-as-position": Mistake(
+            "Your function uses the number of heads as the position of the new token. Its position is the "
+            "number of old tokens, `n_old`.",
+            ROTARY,
+            (_both(lambda x, n_old: _turn()(x, len(x))),),
+        ),
         "other-layout": Mistake(
             "Your function turns the query and the new key in the layout `halves`. The keys in the cache "
             "were turned in the layout `pairs`.",

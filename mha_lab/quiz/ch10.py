@@ -109,6 +109,6 @@ def look_after_swap(rng):
         },
         because=f'After "{other}" the reason is what the {"second" if other in SECOND else "first"} person '
         f"does. The names have changed places, so this is {meant} again.",
-        section="8 The head of chapter 00 again",
+        section="8 Back to the head of chapter 00",
         labels=[["because"], words],
     )
