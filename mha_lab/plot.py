@@ -944,23 +944,23 @@ def loss_curves(
 
 
 def asked_heatmaps_data(weights: Float[Tensor, "questions n"], asked: Int64[Tensor, "questions 2"]) -> str:
-    """How one head shares its weight between the records asked first and second, in words.
+    """How one head shares its weight between the records asked for first and second, in words.
 
     Three cases are told apart for each question: two weights that differ by less than 0.2, one of 0.85 or
     more, and what is between these.
 
     >>> asked_heatmaps_data(torch.tensor([[0.9, 0.1, 0.0]]), torch.tensor([[0, 1]]))
-    'in every row, nearly all weight is on the record asked first'
+    'in every row, nearly all weight is on the record asked for first'
     """
     said: dict[str, int] = {}
     for row in weights.gather(1, asked).tolist():
         more = "first" if row[0] > row[1] else "second"
         if max(row) >= 0.85:
-            told = f"nearly all weight is on the record asked {more}"
+            told = f"nearly all weight is on the record asked for {more}"
         elif abs(row[0] - row[1]) < 0.2:
             told = "the two records asked for have nearly the same weight"
         else:
-            told = f"the record asked {more} has the larger of two unequal weights"
+            told = f"the record asked for {more} has the larger of two unequal weights"
         said[told] = said.get(told, 0) + 1
     if len(said) == 1:
         return f"in every row, {next(iter(said))}"
@@ -980,7 +980,7 @@ def asked_heatmaps(
 
     Args:
         weights: for each title, the weights of one head, ``(questions, n)``.
-        asked: for each question, the column of the record asked first, and that of the second.
+        asked: for each question, the column of the record asked for first, and that of the second.
         query_labels, key_labels: as in ``attention_heatmap``.
 
     Returns:
@@ -988,7 +988,7 @@ def asked_heatmaps(
 
     >>> axes = asked_heatmaps({"a head": torch.eye(3)[:2]}, torch.tensor([[0, 1], [0, 1]]))
     >>> axes[0].get_label().split("; ")[1]
-    'in 1 row, nearly all weight is on the record asked second.'
+    'in 1 row, nearly all weight is on the record asked for second.'
     """
     if not weights:
         expect.fail(ValueError, "weights", "at least one head", "none")

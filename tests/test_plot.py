@@ -279,9 +279,9 @@ def test_heads_that_answer_questions_are_described_by_the_records_asked_for():
         np.testing.assert_array_equal(drawn_values(ax), rows.double().numpy())
     assert [ax.get_label() for ax in axes] == [
         "one: in every row, the two records asked for have nearly the same weight.",
-        "first: in every row, nearly all weight is on the record asked first.",
-        "mixed: in 1 row, the record asked second has the larger of two unequal weights; in 1 row, nearly "
-        "all weight is on the record asked second.",
+        "first: in every row, nearly all weight is on the record asked for first.",
+        "mixed: in 1 row, the record asked for second has the larger of two unequal weights; in 1 row, "
+        "nearly all weight is on the record asked for second.",
     ]
 
 

@@ -141,7 +141,7 @@ def exercise_table(chapters: list[Chapter]) -> str:
     }
     lines += [
         "",
-        "The most points of a chapter: " + ", ".join(f"{name}: {n}" for name, n in most.items()) + ".",
+        "Maximum points of a chapter: " + ", ".join(f"{name}: {n}" for name, n in most.items()) + ".",
     ]
     return "\n".join(lines)
 

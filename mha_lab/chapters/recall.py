@@ -280,7 +280,7 @@ def is_correct(model: RecallModel, problems: RecallBatch) -> Bool[Tensor, "batch
 
 @torch.no_grad()
 def looked_at(model: RecallModel, problems: RecallBatch) -> Float[Tensor, "num_heads num_lookups"]:
-    """Each head's mean weight on the record asked first, on the one asked second, and so on.
+    """Each head's mean weight on the record asked for first, on the one asked for second, and so on.
 
     >>> problems = sample_problems(5, generator=torch.Generator().manual_seed(0))
     >>> looked_at(RecallModel(16, 2), problems).shape

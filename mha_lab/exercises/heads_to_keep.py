@@ -73,19 +73,19 @@ EXERCISE = Exercise(
         ),
         "first-answer-lost": Mistake(
             "One of your heads can give the second answer to all questions. None of them has its largest "
-            "weight on the record asked first in every question.",
+            "weight on the record asked for first in every question.",
             LARGEST,
             (),
         ),
         "second-answer-lost": Mistake(
             "One of your heads can give the first answer to all questions. None of them has its largest "
-            "weight on the record asked second in every question.",
+            "weight on the record asked for second in every question.",
             LARGEST,
             (),
         ),
         "both-answers-lost": Mistake(
-            "None of your heads has its largest weight on the record asked first in every question, and "
-            "none on the record asked second in every question.",
+            "None of your heads has its largest weight on the record asked for first in every question, and "
+            "none on the record asked for second in every question.",
             LARGEST,
             (),
         ),

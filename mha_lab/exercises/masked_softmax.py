@@ -146,7 +146,7 @@ def _first_axis(s):
     return 0 if s.ndim in (0, 1, 3) else 1
 
 
-STEP, FUTURE, LATE = "5 A query that may see nothing", "1 Hide the future", "2 Before or after the softmax?"
+STEP, FUTURE, LATE = "5 A query that sees no key", "1 Hide the future", "2 Before or after the softmax?"
 INDEX = (
     "an index in square brackets needs a mask of the scores' own shape; `masked_fill` and `torch.where` "
     "broadcast a smaller one"

@@ -61,11 +61,11 @@ function tries({ names, heads, truth, steps }, at) {
   const solved = ({ answers }) => answers[h].flat().every((answer, i) => answer === truth.flat()[i]);
   if (heads[h] < 2 || truth[0].length < 2) return [];
   return [
-    [`Find a seed and a step at which ${heads[h] > 2 ? "all" : "both"} heads of “${names[h]}” prefer the record asked first, or ${heads[h] > 2 ? "all" : "both"} prefer the record asked second. (Here, a head prefers a record if its mean weight there is larger by 0.02 or more.)`,
+    [`Find a seed and a step at which ${heads[h] > 2 ? "all" : "both"} heads of “${names[h]}” prefer the record asked for first, or ${heads[h] > 2 ? "all" : "both"} prefer the record asked for second. (Here, a head prefers a record if its mean weight there is larger by 0.02 or more.)`,
       (now) => now.step > steps[0] && means(now).every((row) => clear(row) && most(row) === most(means(now)[0]))],
     [`Find the first recorded step with only ✓ below “${names[h]}”. Then look at its percentage in the test problems.`,
       (now) => now.step > steps[0] && solved(now) && steps.every((step) => step >= now.step || !solved(at(now.seed, step)))],
-    [`Go to the last step. Find a seed with which head 0 of “${names[h]}” prefers the record asked second.`,
+    [`Go to the last step. Find a seed with which head 0 of “${names[h]}” prefers the record asked for second.`,
       (now) => now.step === steps.at(-1) && most(means(now)[0]) === 1 && clear(means(now)[0])],
   ];
 }

@@ -15,11 +15,11 @@ SECTIONS = {
 RULES = {
     "larger": (
         "The larger number is the first answer, the smaller the second.",
-        "This rule is right if the record asked first has the larger weight.",
+        "This rule is right if the record asked for first has the larger weight.",
     ),
     "smaller": (
         "The smaller number is the first answer, the larger the second.",
-        "This rule is right if the record asked first has the smaller weight.",
+        "This rule is right if the record asked for first has the smaller weight.",
     ),
     "same": (
         "No rule: both orders of the question give the same output.",
@@ -36,16 +36,17 @@ def read_one_row(rng):
     """What can be read off an output that mixes two contents."""
     w = 0.75 if rng is None else (0.2, 0.25, 0.4, 0.5, 0.6, 0.8, 0.9, 1.0)[rng.below(8)]
     if w == 0.5:
-        right, because = "same", "Both contents have the number 1/2, whichever was asked first."
+        right, because = "same", "Both contents have the number 1/2, whichever was asked for first."
     elif w == 1.0:
-        right, because = "lost", "The content that was asked second has the weight 0."
+        right, because = "lost", "The content that was asked for second has the weight 0."
     else:
         right = "larger" if w > 0.5 else "smaller"
-        because = f"The output has the number {w:g} for the content asked first, and {1 - w:g} for the other."
+        because = f"The content asked for first has the number {w:g} in the output, the other {1 - w:g}."
     return Question(
-        text=f"One row of weights gives {w:g} to the record asked first and {1 - w:g} to the record asked "
-        "second. Content c is a vector with a 1 in column c, and zeros elsewhere. The output is the weighted "
-        "sum of the two contents. You see its two largest numbers. Which rule finds both answers?",
+        text=f"One row of weights gives {w:g} to the record asked for first and {1 - w:g} to the record "
+        "asked for second. Content c is a vector with a 1 in column c, and zeros elsewhere. The output is "
+        "the weighted sum of the two contents. You see its two largest numbers. Which rule finds both "
+        "answers?",
         answer=RULES[right][0],
         wrong={idea: option for name, (option, idea) in RULES.items() if name != right},
         because=because,

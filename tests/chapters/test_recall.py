@@ -185,7 +185,7 @@ def test_where_heads_look_is_the_mean_of_a_plain_loop():
 
 
 def test_two_of_the_ruled_heads_always_prefer_their_record():
-    """Head 5 the one asked first, and head 2 the one asked second; every other head fails somewhere."""
+    """Head 5 the one asked for first, head 2 the one asked for second; every other head fails somewhere."""
     names = torch.tensor([2, 5, 0, 7, 3, 1])
     asked = torch.tensor([[5, 0], [0, 5], [5, 7], [7, 2], [2, 5]])
     weights = ruled_heads(RecallBatch(names.expand(5, 6), names.expand(5, 6), asked))

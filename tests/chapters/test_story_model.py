@@ -273,18 +273,18 @@ def test_training_with_other_positions_gives_the_table_of_chapter_10(kind, seed)
 
 @pytest.mark.training
 @pytest.mark.unchecked
-@pytest.mark.parametrize("name", ["additive", "rotary"])
-def test_training_with_the_other_scores_of_chapter_09(name):
+@pytest.mark.parametrize(("name", "seed"), [*(("additive", seed) for seed in range(5)), ("rotary", 0)])
+def test_training_with_the_other_scores_of_chapter_09(name, seed):
     """Rotary positions as a score are the transform in other words, so they learn the same.
 
     The additive score has no positions: by step 800 it got each sense right, and 52 % of the pronouns.
     """
     make = {"additive": lambda: AdditiveScore(16, 16), "rotary": RotaryScore}[name]
-    model = train(0, 800, positions="none", attention=lambda _: MultiHeadAttention(64, 4, score=make()))
+    model = train(seed, 800, positions="none", attention=lambda _: MultiHeadAttention(64, 4, score=make()))
     chapter = chapter_10()
     above = chapter["loss_of"](model) - chapter["floor"]
     if name == "rotary":
-        assert abs(above - positions_table()["rotary"][-1][0]) <= 0.003
+        assert abs(above - positions_table()["rotary"][-1][seed]) <= 0.003
         assert probe(model, "pronoun")["model"] == 1.0
     assert above < 0.06  # the bigram: 0.34
     assert probe(model, "sense")["model"] == 1.0

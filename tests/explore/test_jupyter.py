@@ -17,7 +17,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from jupyter_client import BlockingKernelClient
 
-from bench.browser import needs_chromium
+from bench.browser import PATIENCE, needs_chromium
+from bench.firefox import needs_firefox
 from mha_lab.grading.needed import needed
 from tests.notebooks.chapters import NAMES, code_cells, read
 
@@ -78,6 +79,8 @@ def server(folder, application, whole=()):
     own = {f"JUPYTER{name}_DIR": str(folder / f".{name}") for name in OWN}
     command = [sys.executable, "-m", "jupyter", application, "--no-browser", "--allow-root", "--ip=127.0.0.1"]
     command += [f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}"]
+    if application == "lab":
+        command += ["--expose-app-in-browser"]
     environment = os.environ | own | {"JUPYTER_TOKEN": token}
     with (folder / "server.log").open("wb") as log:
         running = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
@@ -300,3 +303,67 @@ def test_in_notebook_7(browser, tmp_path):
     ):
         before, after = chapter.move(explorables.first)
         assert before != after
+
+
+# What a keyboard can move in an explorable, focused; the value is the key that moves it.
+FOCUS = """(number) => {
+  const one = document.querySelectorAll(".mha")[number];
+  one.scrollIntoView({ block: "center" });
+  const find = (selector) => [...one.querySelectorAll(selector)].find((part) => part.checkVisibility());
+  const button = [...one.querySelectorAll("button:not([disabled])")]
+    .find((part) => ["Next", "Write one", "Causal"].includes(part.textContent.trim()));
+  const part = button ?? find("[role=slider], input[type=range]") ?? find("[role=option][tabindex='0']");
+  part.focus();
+  return button ? "Space" : "ArrowRight";
+}"""
+TOLD = "(number) => document.querySelectorAll('.mha')[number].innerText"
+
+
+def value_in_kernel(running, expression):
+    """What an expression is in the kernel of the only notebook that is open."""
+    (session,) = ask(running, "GET", "sessions")
+    file = running.runtime / f"kernel-{session['kernel']['id']}.json"
+    client = BlockingKernelClient(connection_file=str(file))
+    client.load_connection_file()
+    client.start_channels()
+    try:
+        asked = {"it": expression}
+        answer = client.execute("", silent=True, user_expressions=asked, reply=True, timeout=300)
+    finally:
+        client.stop_channels()
+    return answer["content"]["user_expressions"]["it"]["data"]["text/plain"]
+
+
+@needs_firefox
+@pytest.mark.parametrize("name", WITH_EXPLORABLES)
+def test_a_chapter_in_jupyterlab_in_firefox(firefox, jupyterlab, name):
+    """Run all; every explorable is there and moves by a key; the kernel of chapter 02 hears of it."""
+    start_kernel(jupyterlab, f"{name}.ipynb")
+    page, wrong = firefox.new_page(viewport={"width": 1300, "height": 1000}), []
+    page.on("pageerror", wrong.append)
+    try:
+        page.goto(f"{jupyterlab.address}/lab/tree/{name}.ipynb?token={jupyterlab.token}&reset")
+        page.wait_for_function(f"typeof jupyterapp === 'object' && ({READY})({len(code_cells(read(name)))})")
+        page.evaluate("() => void jupyterapp.commands.execute('notebook:run-all-cells')")
+        page.wait_for_function(f"({BEGUN})()")
+        end = time.monotonic() + 1200
+        while not page.evaluate(DONE):
+            assert time.monotonic() < end, "too slow: 20 minutes"
+            time.sleep(0.2)
+        count = page.evaluate("document.querySelectorAll('.mha').length")
+        assert count == sum(map(live, code_cells(read(name))))
+        for number in range(count):
+            if page.evaluate(f"document.querySelectorAll('.mha')[{number}].ariaLabel").startswith("Question"):
+                continue
+            query = name == TOY and value_in_kernel(jupyterlab, "by_hand.query")
+            key, before = page.evaluate(FOCUS, number), page.evaluate(TOLD, number)
+            page.keyboard.press(key)
+            page.wait_for_function(f"({TOLD})({number}) !== {json.dumps(before)}")
+            end = time.monotonic() + PATIENCE / 1000
+            while name == TOY and value_in_kernel(jupyterlab, "by_hand.query") == query:
+                assert time.monotonic() < end, "too slow: the kernel has not heard of the move"
+                time.sleep(0.1)
+        assert wrong == []
+    finally:
+        page.close()
+        end_kernels(jupyterlab)

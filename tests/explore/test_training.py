@@ -304,7 +304,7 @@ class TestPage:
             assert f"Step {start}." in page.get_by_role("status").inner_text()
             assert page.locator(".goals .done").count() == (2 if step == 98 else 1)
             if step == 42:
-                assert "prefer the record asked first" in page.locator(".goals .done").inner_text()
+                assert "prefer the record asked for first" in page.locator(".goals .done").inner_text()
         page.mouse.move(at(10), box["y"] + 60)  # let go: it stays
         assert value(page, "_step") == 100
 
