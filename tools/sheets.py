@@ -93,7 +93,7 @@ def _minutes(notebook: NotebookNode) -> str:
     if not late:
         return "\n".join(lines)
     homework = [f"`{name}`" for exercises in late.values() for name, minutes in exercises.items() if minutes]
-    left = f"In minute {LESSON} the class is in the step *{next(iter(late))}*."
+    left = f"By minute {LESSON}, the class is on step *{next(iter(late))}*."
     left += f" From there to the end it takes {until - LESSON:.0f} minutes."
     if homework:
         saved = sum(sum(exercises.values()) for exercises in late.values())

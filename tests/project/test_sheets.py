@@ -39,8 +39,8 @@ def test_the_minutes_of_a_sheet_add_up_line_by_line(pair):
 
 def test_the_guide_says_of_chapter_03_what_its_sheet_says():
     guide = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
-    (step,) = re.findall(r"In minute 40 the class is in the step \*(\d+) ", sheets._minutes(read(NAMES[3])))
-    assert re.findall(r"In minute 40 you should be in step (\d+)", guide) == [step]
+    (step,) = re.findall(r"By minute 40, the class is on step \*(\d+) ", sheets._minutes(read(NAMES[3])))
+    assert re.findall(r"By minute 40, you should be on step (\d+)", guide) == [step]
     first = re.search(rf"(?m)^\| (\d+)–(\d+) \| step {step}, ", guide)
     assert int(first[1]) <= 40 < int(first[2])
 
@@ -76,7 +76,7 @@ def test_a_lesson_that_runs_out_of_time_is_told_what_can_be_homework():
         for name in re.findall(r"`(\w+)`", said[1])
     ]
     assert sum(map(int, stated)) == int(said[2]) > 0
-    assert "In minute 40" not in sheets.sheet(
+    assert "By minute 40" not in sheets.sheet(
         Chapter.read(FOLDER / "00_start_here.ipynb"), read("00_start_here")
     )
 
