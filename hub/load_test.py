@@ -385,8 +385,10 @@ async def faults(hub: Hub, students: list[Student]) -> dict[str, str]:
         for _ in range(20):
             with suppress(Died, TimeoutError):
                 printed, _ = await greedy.run("print(6 * 7)", seconds=15)
-                said += "; its server gave it a new kernel" * (printed == "42\n")
-                break
+                if printed == "42\n":
+                    said += "; its server gave it a new kernel"
+                    break
+            await asyncio.sleep(1)  # a new kernel is not there at once
         found["a kernel fills the memory"] = said
     return found
 
