@@ -163,8 +163,15 @@ EXERCISE = Exercise(
             "Your loop runs along another axis; the heads are axis 1.",
             STEP,
             tuple(
-                lambda x, w, b, dim=dim: [*zip(x.unbind(dim), w.chunk(x.shape[1]), strict=True)]
+                lambda x, w, b, dim=dim, made=made: (
+                    sum(
+                        head @ rows
+                        for head, rows in made(zip(x.unbind(dim), w.chunk(x.shape[1]), strict=True))
+                    )
+                    + b
+                )
                 for dim in (0, 2, 3)
+                for made in (list, iter)  # all pairs first, or one product after the other
             ),
         ),
         "added-into-the-bias": Mistake(

@@ -106,6 +106,7 @@ def test_leaks_from_one_place_to_one_token():
         padding.added_and_taken_within: {1: [], 2: [], 4: list(tokens)},
         padding.counted: {place: list(tokens) for place in (1, 2, 4)},
         padding.unmasked: {place: list(tokens) for place in (1, 2, 4)},
+        padding.with_nan: {1: [], 2: [], 4: list(tokens)},
     }
     assert set(expected) == set(padding.LEAKS)
     for attention, places in expected.items():
