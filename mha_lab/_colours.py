@@ -17,4 +17,4 @@ DARK = {
 SHAPES = {"query": "●", "key": "■", "value": "▲"}
 # The colours of Okabe and Ito, which stay apart for the colour-blind; black text is readable on all six.
 TOKENS = ("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#cc79a7", "#d55e00")
-GROUND = "#ffffff"  # of stills; a dark page inverts them
+GROUND = "#ffffff"  # of stills; on a dark page, the website's style changes their colours

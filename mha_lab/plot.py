@@ -396,7 +396,7 @@ def memory_map(
     axes[1].set_title(f"right: view, then transpose\nshape {shape}")
     rows = [f"row {i}" for i in range(n)]
     _draw_blocks(axes[2], data.wrong, data.token, colours, data.misplaced, [rows] * num_heads)
-    axes[2].set_title(f"wrong: bare view\nshape {shape}")
+    axes[2].set_title(f"wrong: the bare view\nshape {shape}")
     axes[0].set_label(
         f"Map of memory: {n} tokens of {num_heads * d_k} numbers, a row and a colour for each token."
     )
@@ -816,7 +816,8 @@ def lines(
         levels: heights of horizontal dashed lines, by what they are called.
         markers: a letter for the marker of each line, such as ``"os^"``; without it, lines differ by their
             dashes.
-        ax: where to draw; ``None`` means a new figure.
+        ax: where to draw; ``None`` means a new figure. Make its x-axis logarithmic before, not after: this
+            decides where lines cross.
 
     Returns:
         The ``Axes``; it has no legend if it was given.
@@ -851,9 +852,11 @@ def lines(
             if min(abs(extreme - line[0]), abs(extreme - line[-1])) > room:
                 told += f", {word} {_about(extreme)} at {place[i]:g}"
         said.append(f"{told}.")
+    scale = ax.xaxis.get_transform()  # lines are straight on the paper, also where the axis is logarithmic
     for (one, first), (other, second) in itertools.combinations(drawn.items(), 2):
-        for at, height in crossings(place, first, second):
-            said.append(f"{one} and {other} cross at {_about(at)}, at a height of {_about(height)}.")
+        for at, height in crossings(torch.as_tensor(scale.transform(place)), first, second):
+            x_there = scale.inverted().transform(at)
+            said.append(f"{one} and {other} cross at {_about(x_there)}, at a height of {_about(height)}.")
     for name, height in (levels or {}).items():
         ax.axhline(height, color="gray", linestyle="--")
         said.append(f"A dashed line is {name}, {height:.3g}.")

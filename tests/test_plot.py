@@ -338,6 +338,14 @@ def test_lines_are_described_from_their_numbers():
     assert [line.get_marker() for line in marked.lines] == ["o", "s"]
 
 
+def test_lines_cross_where_they_are_seen_to_cross():
+    """On a logarithmic axis, the middle of 1 and 100 is 10."""
+    _, ax = plt.subplots()
+    ax.set_xscale("log")
+    said = plot.lines([1, 100], {"falls": [3, 1], "rises": [1, 3]}, "place", "height", ax=ax).get_label()
+    assert said.endswith("falls and rises cross at 10, at a height of 2.")
+
+
 @pytest.mark.parametrize(
     ("one", "other", "found"),
     [

@@ -50,7 +50,7 @@ def _by(make):
     return lambda w, v, k: make(*_top(w, v, k), k)
 
 
-RULES, HEATMAP = "Three rules that carry you through all shapes", "4 The first heatmap"
+RULES, HEATMAP = "Three rules that cover all the shapes", "4 The first heatmap"
 EXERCISE = Exercise(
     answer=average_of_top,
     chapter="00_start_here",

@@ -19,7 +19,7 @@ def _problems(rng):
     yield rng.normal(3).softmax(0), rng.normal(3, 1)
 
 
-RULES, HEATMAP = "Three rules that carry you through all shapes", "4 The first heatmap"
+RULES, HEATMAP = "Three rules that cover all the shapes", "4 The first heatmap"
 EXERCISE = Exercise(
     answer=weighted_average,
     chapter="00_start_here",

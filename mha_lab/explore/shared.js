@@ -43,7 +43,11 @@ export function set(node, attributes) {
 
 /** Change the text of an element, only if it differs. */
 export function say(node, text) {
-  if (node.textContent !== String(text)) node.replaceChildren(...inked(text, node instanceof SVGElement));
+  if (node.textContent === String(text)) return;
+  const parts = inked(text, node instanceof SVGElement);
+  const [only] = node.childNodes;
+  if (node.childNodes.length === 1 && only instanceof Text && parts.length === 1 && typeof parts[0] === "string") only.data = parts[0];
+  else node.replaceChildren(...parts);
 }
 
 /** Softmax over the visible entries of a row; hidden ones, and a row without any, get 0. */
@@ -124,8 +128,8 @@ export function band(x0, y0, t0, x1, y1, t1, fill, opacity) {
 
 /** Give an element the colour of a weight from 0 to 1; null takes it away. */
 export function shade(node, weight) {
-  if (weight === null) node.style.removeProperty("--w");
-  else node.style.setProperty("--w", clip(weight));
+  node.toggleAttribute("data-shaded", weight !== null);
+  if (weight !== null) node.style.setProperty("--w", clip(weight));
 }
 
 /** A canvas with a pixel for each cell: `at(i, j)` is a weight, or a number from -1 to 1; null is hidden. */
@@ -289,11 +293,11 @@ const STYLE = `
 .mha { color: var(--jp-content-font-color1, var(--vscode-foreground, CanvasText));
   --ground: var(--jp-layout-color0, var(--vscode-editor-background, Canvas));
   background: var(--ground); font: 14px/1.4 system-ui, sans-serif; padding: 4px 8px 8px; max-width: 900px;
-  --line: #808080; --target: 0px; container: mha / inline-size; accent-color: var(--accent); transition: background-color 1ms; animation: mha-here 1ms; ${vars("light")} }
-.mha[data-dark=true] { color-scheme: dark; ${vars("dark")} }
+  --line: #808080; --target: 0px; container: mha / inline-size; accent-color: var(--accent); transition: background-color 1ms; animation: mha-here 1ms; --under: #000; --over: #fff; ${vars("light")} }
+.mha[data-dark=true] { color-scheme: dark; --under: #fff; --over: #000; ${vars("dark")} }
 @keyframes mha-here { }
-.mha [style*="--w:"] { --shade: color-mix(in srgb, var(--weight) calc(100% * var(--w)), var(--ground)); background-color: var(--shade);
-  --t: clamp(0, (0.179 - y) * 9999, 1); color: color(from var(--shade) xyz-d65 calc(0.9505 * var(--t)) var(--t) calc(1.089 * var(--t))); }
+.mha [data-shaded] { background-color: color-mix(in srgb, var(--weight) calc(100% * var(--w)), var(--ground));
+  color: color-mix(in srgb, var(--over) clamp(0%, 999900% * (var(--w) - var(--turn)), 100%), var(--under)); }
 @media (pointer: coarse) { .mha { --target: 44px; } }
 @container mha (width < 640px) { .mha > * { --target: 44px; } }
 .mha * { box-sizing: border-box; }
@@ -326,6 +330,22 @@ const STYLE = `
 @media (prefers-reduced-motion: no-preference) { .mha .moves { transition: transform 0.6s ease; } }
 `;
 
+/** The weight from which on a number has the other one of black and white: there, both can be read equally well. The ramp's
+ * luminance (WCAG 2.2) is then 0.179. In CSS, a colour made from each cell's own takes ten times as long. */
+function turn(ground, full) {
+  const dark = (w) => [0.2126, 0.7152, 0.0722].reduce((sum, share, i) => {
+    const c = (ground[i] + w * (full[i] - ground[i])) / 255;
+    return sum + share * (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  }, 0) < 0.179;
+  let [low, high] = [0, 1];
+  for (let i = 0; i < 16; i += 1) {
+    const middle = (low + high) / 2;
+    if (dark(middle) === dark(0)) low = middle;
+    else high = middle;
+  }
+  return high;
+}
+
 /** The frame of an explorable: style, a name for screen readers, and a line that announces changes. `inks` are the
  * theme's colours for `paint`; when the theme changes, and when the frame comes into the page, `repaint` is called. */
 export function frame(el, label, repaint = () => {}) {
@@ -343,6 +363,7 @@ export function frame(el, label, repaint = () => {}) {
     const theme = r + g + b < 384 ? "dark" : "light";
     set(root, { "data-dark": theme === "dark" });
     for (const [name, hex] of Object.entries(COLOURS[theme])) inks[name] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+    root.style.setProperty("--turn", turn([r, g, b], inks.weight));
   };
   look();
   for (const change of ["animationstart", "transitionend"]) { // it came into the page; its ground changed

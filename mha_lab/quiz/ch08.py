@@ -87,8 +87,9 @@ def third_key(rng):
     )
     raises = new[0] > highest
     return Question(
-        text=f"A query has processed two keys. It keeps m = ln {highest}, l = {total:.4g}, o = {output:.4g}. "
-        f"The third key has the score ln {new[0]} and the value {new[1]:.0f}. What are l and o after it?",
+        text=f"Two keys have been processed for one query. The loop keeps m = ln {highest}, l = {total:.4g}, "
+        f"o = {output:.4g}. The third key has the score ln {new[0]} and the value {new[1]:.0f}. What are l "
+        "and o after it?",
         answer=answer,
         wrong=wrong,
         because=f"The new key raises m, so that both sums are multiplied by {highest}/{new[0]}, and the new "

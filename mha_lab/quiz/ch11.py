@@ -14,8 +14,8 @@ def factor_of_the_root(rng):
     d_model = num_heads * d_k
     return Question(
         text=f"A layer has d_model = {d_model} and {num_heads} heads. It divides its scores by the square "
-        "root of d_model instead of the square root of d_k. So the scores are too small. How many times "
-        "as large should they be?",
+        "root of d_model instead of the square root of d_k. So the scores are too small. By what "
+        "factor should they be larger?",
         answer=math.sqrt(num_heads),
         wrong={
             "This is the factor between the widths. You are asked for that of their square roots.": float(

@@ -19,7 +19,7 @@ def loss_of_bigram(rng):
     return Question(
         text=f"A text has {n} tokens. Each is drawn from {vocab} different tokens, with equal "
         "probability, but the end of the text repeats the part before it. A bigram model counts how "
-        "often token b follows token a in a million such texts. Then it reads a new text. What is its "
+        "often token b follows token a in 20,000 such texts. Then it reads a new text. What is its "
         f"mean loss in the repetition, in nats? log {vocab} = {math.log(vocab):.2f}, log {n} = "
         f"{math.log(n):.2f}.",
         answer=round(math.log(vocab), 2),
@@ -28,7 +28,7 @@ def loss_of_bigram(rng):
             f"The model does not know which {n} tokens are in the new text.": round(math.log(n), 2),
             "In the repetition, the model is no better than before it.": round(math.log(vocab) / 2, 2),
         },
-        because="In a million texts, every token follows every other one about equally often. So the model "
+        because="In 20,000 texts, every token follows every other one about equally often. So the model "
         f"gives all {vocab} tokens about the same probability.",
         section=SECTIONS["loss_of_bigram"],
     )

@@ -5,6 +5,7 @@ import re
 from itertools import combinations, pairwise
 from pathlib import Path
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -99,6 +100,53 @@ def test_stills_live_pictures_and_the_website_have_one_source():
     style = (Path(__file__).parents[2] / "docs/site/_static/style.css").read_text(encoding="utf-8")
     for theme, colours in (("light", _colours.LIGHT), ("dark", _colours.DARK)):
         assert f'html[data-theme="{theme}"] {{ --accent: {colours["accent"]}; }}' in style
+
+
+class TestPicturesOnADarkPage:
+    """What the website's style makes of a picture's colours: SVG's feColorMatrix, without its alpha."""
+
+    GROUND = "#14181e"  # the website's
+
+    @pytest.fixture
+    def dark(self):
+        style = (Path(__file__).parents[2] / "docs/site/_static/style.css").read_text(encoding="utf-8")
+        rows = np.array(re.search(r"feColorMatrix values='([^']+)'", style)[1].split(), dtype=float).reshape(
+            4, 5
+        )
+        assert rows[3].tolist() == [0, 0, 0, 1, 0]
+        assert (rows[:3, 3] == 0).all()
+        return lambda colour: to_hex(np.clip(rows[:3, [0, 1, 2, 4]] @ [*mpl.colors.to_rgb(colour), 1], 0, 1))
+
+    def test_white_is_the_ground_and_text_is_readable(self, dark):
+        assert dark("white") == self.GROUND
+        assert contrast(parsed(dark("black")), parsed(self.GROUND)) >= 15
+        plot.style()
+        text = mpl.rcParams["text.color"]
+        fills = [dark(0.45 * np.array(mpl.colors.to_rgb(token)) + 0.55) for token in _colours.TOKENS]
+        grounds = [
+            self.GROUND,
+            *fills,
+            dark(plot.PALETTE(0.2)),
+            dark(plot.SIGNED(0.4)),
+            dark(plot.SIGNED(0.6)),
+        ]
+        assert min(contrast(parsed(dark(text)), parsed(ground)) for ground in grounds) >= 4.5
+
+    def test_the_colours_are_near_those_of_the_dark_theme_and_as_far_apart(self, dark):
+        found = {name: dark(colour) for name, colour in _colours.LIGHT.items()}
+        assert max(apart(found[name], _colours.DARK[name]) for name in found) < 8
+        assert min(contrast(parsed(colour), parsed(self.GROUND)) for colour in found.values()) >= 4.5
+        assert min(apart(found[a], found[b]) for a, b in combinations(ROLES, 2)) >= 30
+        assert min(apart(found[role], found["weight"]) for role in ROLES) >= 20
+        assert apart(found["minus"], found["plus"]) >= 50
+
+    def test_a_ramp_stays_a_ramp_and_lines_are_seen(self, dark):
+        for ramp in (plot.PALETTE, lambda x: plot.SIGNED(0.5 + x / 2), lambda x: plot.SIGNED(0.5 - x / 2)):
+            lights = [luminance(parsed(dark(ramp(x)))) for x in np.linspace(0, 1, 21)]
+            assert all(a < b for a, b in pairwise(lights))
+        plot.style()
+        lines = mpl.rcParams["axes.prop_cycle"].by_key()["color"][:6]
+        assert min(contrast(parsed(dark(line)), parsed(self.GROUND)) for line in lines) >= 3
 
 
 @pytest.mark.browser

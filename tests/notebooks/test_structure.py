@@ -258,7 +258,7 @@ def predictions(notebook: NotebookNode, name: str) -> Iterator[str]:
             if code.outputs and not live and PREDICT not in code.metadata.get("tags", []):
                 yield f"cell {code.execution_count} answers a prediction without the tag {PREDICT}"
         after = cells[i + 1 + len(shown)]
-        if not re.match(r"<details><summary>Compare, after you ran it</summary>\n\n|#", after.source):
+        if not re.match(r"<details><summary>Compare after running it</summary>\n\n|#", after.source):
             yield f"the explanation is not folded: {after.source[:60]!r}"
 
 
