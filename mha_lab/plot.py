@@ -855,7 +855,7 @@ def lines(
     scale = ax.xaxis.get_transform()  # lines are straight on the paper, also where the axis is logarithmic
     for (one, first), (other, second) in itertools.combinations(drawn.items(), 2):
         for at, height in crossings(torch.as_tensor(scale.transform(place)), first, second):
-            x_there = scale.inverted().transform(at)
+            x_there = float(scale.inverted().transform(at))
             said.append(f"{one} and {other} cross at {_about(x_there)}, at a height of {_about(height)}.")
     for name, height in (levels or {}).items():
         ax.axhline(height, color="gray", linestyle="--")
