@@ -143,7 +143,7 @@ def position_tables(table: Float[Tensor, "n d_model"]) -> Sequence[Axes] | np.nd
 
     >>> import torch
     >>> position_tables(torch.eye(2))[1].get_label()
-    'P @ P.mT, 2 by 2 positions: along a diagonal, equal to 0.00. By distance: 0 1.00, 1 0.00.'
+    'P @ P.mT, 2 by 2 positions: equal along each diagonal to within 0.00. By distance: 0 1.00, 1 0.00.'
     """
     expect.tensor("table", table, "(n, d_model)", min_rank=2, max_rank=2)
     products = table @ table.mT
@@ -163,7 +163,8 @@ def position_tables(table: Float[Tensor, "n d_model"]) -> Sequence[Axes] | np.nd
     shown = sorted({0, *(distance for distance in (1, 2, 5, 10, n - 1) if distance < n)})
     told = ", ".join(f"{distance} {diagonals[distance].mean():.2f}" for distance in shown)
     axes[1].set_label(
-        f"P @ P.mT, {n} by {n} positions: along a diagonal, equal to {apart:.2f}. By distance: {told}."
+        f"P @ P.mT, {n} by {n} positions: equal along each diagonal to within {apart:.2f}. "
+        f"By distance: {told}."
     )
     return axes
 
