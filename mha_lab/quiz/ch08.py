@@ -87,7 +87,7 @@ def third_key(rng):
     )
     raises = new[0] > highest
     return Question(
-        text=f"Two keys have been processed for one query. The loop keeps m = ln {highest}, l = {total:.4g}, "
+        text=f"Two keys have been processed for one query. So far, m = ln {highest}, l = {total:.4g}, "
         f"o = {output:.4g}. The third key has the score ln {new[0]} and the value {new[1]:.0f}. What are l "
         "and o after it?",
         answer=answer,

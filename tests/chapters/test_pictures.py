@@ -68,10 +68,10 @@ def test_the_products_of_positions_are_told_by_distance():
     changes = re.search(r"the sign changes ([\d, ]+) times", left.get_label())[1].split(", ")
     expected = [sum(a * b < 0 for a, b in pairwise(c)) for c in table.mT.tolist()]
     assert list(map(int, changes)) == expected
-    assert "equal to 0.00" in right.get_label()
+    assert "to within 0.00" in right.get_label()
     assert f" 1 {float(table[3] @ table[4]):.2f}, " in right.get_label()
     _, mixed = pictures.position_tables(table @ torch.diag(torch.tensor([1.0, 3.0, 1.0, 1.0])))
-    assert "equal to 0.00" not in mixed.get_label()
+    assert "to within 0.00" not in mixed.get_label()
 
 
 def test_arrows_are_turned_by_their_positions():

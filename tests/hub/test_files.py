@@ -159,7 +159,7 @@ def _without_required(schema):
 def test_the_minutes_of_the_first_lesson_are_those_of_its_steps():
     guide = (ROOT / "docs" / "before-the-first-lesson.md").read_text(encoding="utf-8")
     steps = re.findall(r"(?m)^## \d\. .+\((\d+) minutes", guide)
-    assert re.findall(r"take (\d+) minutes, and most", guide) == [str(sum(map(int, steps)))]
+    assert re.findall(r"take (\d+) minutes, and about half", guide) == [str(sum(map(int, steps)))]
 
 
 def test_on_kubernetes_a_file_of_a_user_number_without_a_name_is_collected():
