@@ -19,6 +19,8 @@ exclude_patterns = ["_static", "_templates"]
 
 # The text is what JupyterLab shows: its anchors, its formulas, and none of MyST's own signs.
 nb_execution_mode = "off"
+nb_code_prompt_show = "Show the {type}"
+nb_code_prompt_hide = "Hide the {type}"
 myst_heading_anchors = 4
 myst_heading_slug_func = "tools.site.anchor"
 myst_enable_extensions = ["dollarmath"]

@@ -293,11 +293,11 @@ const STYLE = `
 .mha { color: var(--jp-content-font-color1, var(--vscode-foreground, CanvasText));
   --ground: var(--jp-layout-color0, var(--vscode-editor-background, Canvas));
   background: var(--ground); font: 14px/1.4 system-ui, sans-serif; padding: 4px 8px 8px; max-width: 900px;
-  --line: #808080; --target: 0px; container: mha / inline-size; accent-color: var(--accent); transition: background-color 1ms; animation: mha-here 1ms; --under: #000; --over: #fff; ${vars("light")} }
-.mha[data-dark=true] { color-scheme: dark; --under: #fff; --over: #000; ${vars("dark")} }
+  --line: #808080; --target: 0px; container: mha / inline-size; accent-color: var(--accent); transition: background-color 1ms; animation: mha-here 1ms; --on-empty: #000; --on-full: #fff; ${vars("light")} }
+.mha[data-dark=true] { color-scheme: dark; --on-empty: #fff; --on-full: #000; ${vars("dark")} }
 @keyframes mha-here { }
 .mha [data-shaded] { background-color: color-mix(in srgb, var(--weight) calc(100% * var(--w)), var(--ground));
-  color: color-mix(in srgb, var(--over) clamp(0%, 999900% * (var(--w) - var(--turn)), 100%), var(--under)); }
+  color: color-mix(in srgb, var(--on-full) clamp(0%, 999900% * (var(--w) - var(--turn)), 100%), var(--on-empty)); }
 @media (pointer: coarse) { .mha { --target: 44px; } }
 @container mha (width < 640px) { .mha > * { --target: 44px; } }
 .mha * { box-sizing: border-box; }
