@@ -95,7 +95,7 @@
 
   // What is scrolled sideways can be scrolled with the keyboard, too; the theme does this for code and tables.
   // What goes on at a side says at which.
-  const ALONE = ".pst-scrollable-table-container, .formula"; // they have no box around them
+  const ALONE = ".pst-scrollable-table-container, .formula, .explorable.asked"; // they have no box around them
   const more = (box) => {
     const rest = box.scrollWidth - box.clientWidth - box.scrollLeft;
     const seen = box.matches(ALONE) ? box : box.parentElement;
