@@ -180,7 +180,7 @@ def turned_arrows(
         places: for each picture, the positions of query and key.
 
     >>> turned_arrows((1.0, 0.0), (1.0, 0.0), math.pi / 2, [(1, 0)])[0].get_label()
-    'i = 1, j = 0: query turned to (0.00, 1.00), key turned to (1.00, 0.00). Dot product after it: 0.00.'
+    'i = 1, j = 0: query turned to (0.00, 1.00), key turned to (1.00, 0.00). Dot product: 0.00.'
     """
     size = {"figsize": (7.6, 3), "layout": "constrained", "sharey": True, "squeeze": False}
     axes = plt.subplots(1, len(places), **size)[1][0]
@@ -202,7 +202,7 @@ def turned_arrows(
         ]
         ax.set(title=f"i = {i}, j = {j}", xlim=(-reach, reach), ylim=(-0.5 * reach, reach), aspect="equal")
         ax.set_xlabel("first number of the pair")
-        ax.set_label(f"i = {i}, j = {j}: {', '.join(told)}. Dot product after it: {_shown(a * c + b * d)}.")
+        ax.set_label(f"i = {i}, j = {j}: {', '.join(told)}. Dot product: {_shown(a * c + b * d)}.")
     axes[0].set_ylabel("second number of the pair")
     return axes
 

@@ -4,7 +4,7 @@ import math
 
 from mha_lab.exercises import Exercise, deviations
 
-LOSS = "1 A text whose best loss is known"
+LOSS = "1 Texts with a known best loss"
 
 
 def bits_per_byte(loss, num_tokens, num_bytes):

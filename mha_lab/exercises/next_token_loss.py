@@ -69,7 +69,7 @@ def _build(pair=_next, nats=_nats, reduce=lambda loss, tokens: loss.mean(), give
 
 
 STEP = "4 Train it"
-SHIFT = "1 A text whose best loss is known"
+SHIFT = "1 Texts with a known best loss"
 KNOBS = {
     "pair": {
         "not-shifted": (

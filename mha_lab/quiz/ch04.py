@@ -21,7 +21,7 @@ def share_of_visible_keys(rng):
     hidden = " and ".join(str(key) for key, shown in enumerate(seen.tolist()) if not shown)
     return Question(
         text=f"Without a mask, a query gives its four keys the weights {vector(weights, 1)}. Now the scores "
-        f"of the keys {hidden} become -inf before the softmax. What are the weights?",
+        f"of keys {hidden} become -inf before the softmax. What are the weights?",
         answer=answer,
         wrong={
             after[0]: after[1],
@@ -102,7 +102,7 @@ def keys_under_an_inverted_mask(rng):
         seen = mask != (layer != flip)
         if not seen.any():
             return "no key"
-        return "all keys" if seen.all() else f"the keys {', '.join(map(str, seen.nonzero()[:, 0].tolist()))}"
+        return "all keys" if seen.all() else f"keys {', '.join(map(str, seen.nonzero()[:, 0].tolist()))}"
 
     def both(*flips):
         return f"sentence 0: {keys(full, flips[0])}; sentence 1: {keys(short, flips[1])}"

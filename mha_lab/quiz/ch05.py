@@ -131,7 +131,8 @@ def two_heads_in_one_column(rng):
     return Question(
         text=f"For one token, head 0 fetched the size {big} and head 1 fetched the size {small}. Suppose "
         f"that `w_o` writes both sizes to column {column} of the output, and nothing else to this column. "
-        "The next layer reads only this column. For which other two sizes does it read the same number?",
+        "The next layer reads only this column. Which two other sizes, one for each head, give the same "
+        "number in this column?",
         answer=pair(big - less, small + less),
         wrong={
             "Here only the size of head 0 is the same. What head 1 writes is added to it.": pair(

@@ -14,11 +14,11 @@ SECTIONS = {
 }
 RULES = {
     "larger": (
-        "The larger number is the first answer, the smaller the second.",
+        "The column with the larger number is the first answer, the other column the second.",
         "This rule is right if the record asked for first has the larger weight.",
     ),
     "smaller": (
-        "The smaller number is the first answer, the larger the second.",
+        "The column with the smaller number is the first answer, the other column the second.",
         "This rule is right if the record asked for first has the smaller weight.",
     ),
     "same": (

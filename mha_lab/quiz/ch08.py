@@ -52,7 +52,7 @@ def bytes_of_weights(rng):
     d_model, mib = 64 * num_heads, 2**20
     return Question(
         text=f"One sentence has n = {n} tokens. The layer has d_model = {d_model} and {num_heads} heads, and "
-        "a number takes 4 bytes. How many MiB (1 MiB = 2^20 bytes) do all its attention weights take?",
+        "each number takes 4 bytes. How many MiB (1 MiB = 2^20 bytes) do all its attention weights take?",
         answer=4 * num_heads * n**2 / mib,
         wrong={
             "These are the weights of one head. Each head has its own weights.": 4 * n**2 / mib,
@@ -112,9 +112,9 @@ def growth_of_blocked(rng):
         return f"time {time} times, memory {memory} times"
 
     return Question(
-        text=f"A function computes attention and takes {block} keys at a time. From each block, it keeps "
-        f"only m, l and o. A text becomes {times} times as long, but the size of the blocks stays the same. "
-        "By about how much do its time and its peak memory grow?",
+        text=f"A function computes attention and takes {block} keys at a time. After each block, it "
+        f"updates m, l and o and forgets the scores. Now the text is {times} times as long, with blocks of the "
+        "same size. By about what factors do the time and the peak memory of the function grow?",
         answer=shown(square, times),
         wrong={
             "You expect that blocks save time. But each query still has a score for every key, so that all "
