@@ -65,8 +65,8 @@ def numbers_in_w_k(rng):
         query, key, value = rng.shuffled((10, 14, 18, 20, 22))[:3]
     return Question(
         text=f"A layer takes queries of width {query}, keys of width {key} and values of width {value}. It "
-        f"has {heads} heads. The heads together are {hidden} wide, and so is the output. There are no biases. "
-        "The matrix W_k projects the keys. How many numbers does it hold?",
+        f"has {heads} heads. The heads together are {hidden} wide, and so is the output. There are no "
+        "biases. The matrix W_k projects the keys. How many numbers does it hold?",
         answer=float(hidden * key),
         wrong={
             "This is the matrix of one head. W_k makes the keys of all heads.": hidden * key / heads,

@@ -113,8 +113,8 @@ def growth_of_blocked(rng):
 
     return Question(
         text=f"A function computes attention and takes {block} keys at a time. After each block, it "
-        f"updates m, l and o and forgets the scores. Now the text is {times} times as long, with blocks of the "
-        "same size. By about what factors do the time and the peak memory of the function grow?",
+        f"updates m, l and o and forgets the scores. Now the text is {times} times as long, with blocks of "
+        "the same size. By about what factors do the time and the peak memory of the function grow?",
         answer=shown(square, times),
         wrong={
             "You expect that blocks save time. But each query still has a score for every key, so that all "
