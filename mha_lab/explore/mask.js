@@ -1,6 +1,6 @@
 // Hide keys from queries: the weights are renormalised at once, and rows that see nothing are marked.
 
-import { choice, follow, frame, goals, make, reset, say, scale, sender, set, shade, show, softmax, unlike, within } from "./shared.js";
+import { choice, follow, frame, goals, make, reset, say, scale, sender, set, shade, show, softmax, unlike, wide, within } from "./shared.js";
 
 /** The weights of each query over the keys that it may see. */
 export function compute({ scores, mask }) {
@@ -55,7 +55,7 @@ const EMPTY = {
 
 // Visible cells are empty, hidden ones grey and hatched, as in every picture. Columns have one width, so that none moves under the pointer.
 const LOOK = `
-.mha-mask .grid { table-layout: fixed; width: max-content; max-width: none; } .mha-mask .wide { overflow-x: auto; max-width: 100%; } .mha-mask .grid caption { padding-bottom: 4px; }
+.mha-mask .grid { table-layout: fixed; width: max-content; max-width: none; } .mha-mask .grid caption { padding-bottom: 4px; }
 .mha-mask .grid :is(th, td) { width: 50px; padding: 0; text-align: center; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .mha-mask .grid th:first-child { width: 84px; text-align: left; line-height: 1.2; } .mha-mask .grid .note { display: block; font-size: 11px; }
 .mha-mask .grid tbody tr { height: 46px; }
 .mha-mask .grid .cell { width: 48px; min-width: 0; height: 44px; margin: 1px; padding: 0; border: 1px solid var(--line); border-radius: 0; font-size: 12px; display: block; }
@@ -79,7 +79,7 @@ function render({ model, el }) {
   let at = [0, 0];
   let brush = null; // while a pointer is down: what it paints
 
-  const grid = (caption, cells) => make("div", { class: "wide" }, make("table", { class: "grid" },
+  const grid = (caption, cells) => wide(make("table", { class: "grid" },
     make("caption", {}, caption),
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, make("span", { class: "note" }, "\u25a0 key \u2192"), make("span", { class: "note" }, "\u25cf query \u2193")), ...keys.map((key) => make("th", { scope: "col" }, key)))),
     make("tbody", {}, ...cells.map((row, i) => make("tr", {}, make("th", { scope: "row" }, queries[i], row.note ?? null), ...row.cells)))));
@@ -132,7 +132,8 @@ function render({ model, el }) {
   const note = make("p", { class: "said", role: "status" });
   let active = null; // the preset that the mask is
   let last = ""; // the button pressed last
-  const behind = (name) => preset(name, n_q, n_k, Number(real.value), Number(width.value));
+  const behind = (name, reach = Number(width.value)) => preset(name, n_q, n_k, Number(real.value), reach);
+  const same = (name, reach) => JSON.stringify(behind(name, reach)) === JSON.stringify(state().mask);
   const press = (name) => {
     last = name;
     send({ _mask: behind(name) });
@@ -144,7 +145,8 @@ function render({ model, el }) {
     press(name());
   } });
   const real = amount("real tokens", 0, Math.max(1, n_k - 2), () => PADDED[active] ?? "padding");
-  const width = amount("window width", 1, Math.min(2, n_k), () => WINDOWED[active] ?? "window");
+  const given = keys.findIndex((_, j) => j + 1 < n_k && same("window", j + 1)) + 1; // 0 if the mask is no window
+  const width = amount("window width", 1, given || Math.min(2, n_k), () => WINDOWED[active] ?? "window");
   const presets = Object.entries(PRESETS).map(([name, text]) => make("button", { type: "button", onclick: () => press(name) }, text));
   const shown = make("pre", { tabindex: 0, "aria-label": "the mask as code" });
   const about = make("p");
@@ -216,7 +218,6 @@ function render({ model, el }) {
       });
       say(results[i].note, row.some(Boolean) ? "" : "sees nothing");
     });
-    const same = (name) => JSON.stringify(behind(name)) === JSON.stringify(mask);
     active = [last, ...Object.keys(PRESETS)].find((name) => name in PRESETS && same(name)) ?? null;
     Object.keys(PRESETS).forEach((name, k) => set(presets[k], { "aria-pressed": name === active }));
     conventions.pick(convention);

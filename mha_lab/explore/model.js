@@ -15,7 +15,7 @@ export function unpack({ matrices, numbers, shape: [layers, heads, width, most, 
   const vector = (n) => all.subarray(next, (next += n));
   const matrix = (rows, columns) => {
     const scales = vector(rows);
-    return Float32Array.from(steps.subarray(at, (at += rows * columns)), (step, i) => step * scales[Math.floor(i / columns)]);
+    return Float64Array.from(steps.subarray(at, (at += rows * columns)), (step, i) => step * scales[Math.floor(i / columns)]);
   };
   const linear = (columns, rows) => ({ weight: matrix(rows, columns), bias: vector(rows) });
   const norm = () => ({ weight: vector(width), bias: vector(width) });
@@ -36,26 +36,23 @@ function fill(length, at) {
   return numbers;
 }
 
-/** weight x + bias for each x; four at a time, which a processor adds side by side */
+/** weight x + bias for each x; eight sums at once, which a processor adds side by side */
 function apply({ weight, bias }, all) {
-  const n = weight.length / bias.length;
-  const out = all.map(() => new Float64Array(bias.length));
+  const [rows, n] = [bias.length, weight.length / bias.length];
+  const out = all.map(() => new Float64Array(rows));
   for (let t = 0; t < all.length; t += 4) {
     const at = [0, 1, 2, 3].map((k) => Math.min(t + k, all.length - 1));
-    const [[a, b, c, d], [p, q, r, s]] = [all, out].map((rows) => at.map((k) => rows[k]));
-    for (let i = 0, from = 0; i < bias.length; i += 1, from += n) {
-      let w = bias[i], x = w, y = w, z = w;
+    const [[a, b, c, d], [p, q, r, s]] = [all, out].map((x) => at.map((k) => x[k]));
+    for (let i = 0; i < rows; i += 2) {
+      const k = Math.min(i + 1, rows - 1);
+      let w = bias[i], x = w, y = w, z = w, e = bias[k], f = e, g = e, h = e;
       for (let j = 0; j < n; j += 1) {
-        const one = weight[from + j];
-        w += one * a[j];
-        x += one * b[j];
-        y += one * c[j];
-        z += one * d[j];
+        const one = weight[i * n + j], two = weight[k * n + j];
+        w += one * a[j]; x += one * b[j]; y += one * c[j]; z += one * d[j];
+        e += two * a[j]; f += two * b[j]; g += two * c[j]; h += two * d[j];
       }
-      p[i] = w;
-      q[i] = x;
-      r[i] = y;
-      s[i] = z;
+      [p[i], q[i], r[i], s[i]] = [w, x, y, z];
+      [p[k], q[k], r[k], s[k]] = [e, f, g, h];
     }
   }
   return out;
@@ -716,9 +713,9 @@ function render({ model, el }) {
 
   function losses() {
     if (before.steps.length < 2) return "The loss needs a text of at least one word.";
-    const [was, is] = [loss(before), loss(after)];
+    const was = loss(before);
     if (after === before) return `Loss on this text: ${show(was)} nats per token.`;
-    return `Loss on this text: ${show(is)} nats per token. With all heads as learned, it is ${show(was)}.`;
+    return `Loss on this text: ${show(loss(after))} nats per token. With all heads as learned, it is ${show(was)}.`;
   }
 
   function looks() {

@@ -1,6 +1,6 @@
 // A question: the learner commits to an answer before the truth is shown.
 
-import { choice, follow, frame, make, say, sender, set, thumb, unlike } from "./shared.js";
+import { choice, follow, frame, make, say, sender, set, thumb, unlike, wide } from "./shared.js";
 
 const SLACK = 1 + 1e-5; // what is right by a hair stays right after rounding
 const YOU = "\u25cb";
@@ -107,7 +107,7 @@ function cellOf([rows, columns]) {
   }
   const clear = () => { chosen = null; draw(); go(0, 0); };
   return {
-    nodes: [make("div", { class: "wide" }, table)], first: () => cells[0][0], draft: () => chosen, clear,
+    nodes: [wide(table)], first: () => cells[0][0], draft: () => chosen, clear,
     show: (guess, truth) => { chosen = guess; draw(truth); },
     words: ([i, j]) => `row ${told[i]}, column ${toldColumns[j]}`, missing: "Pick a cell first.",
   };
@@ -149,13 +149,13 @@ const LOOK = `
 .predict button, .predict .options label { min-height: 44px; } .mha.predict button { min-width: 44px; padding: 3px 14px; margin-top: 8px; } .predict .verdict { font-weight: 600; }
 .predict [hidden] { display: none; }
 .predict .options { border: 0; } .predict .options, .mha.predict legend { padding: 0; }
-.predict .options label { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; white-space: normal; margin: 0; }
+.predict .options label { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; white-space: normal; margin: 0; padding: 5px 0; }
 .predict .options input { flex: none; width: 18px; height: 18px; margin: 0 0 0 2px; } .predict .options label > span:first-of-type { max-width: calc(100% - 30px); }
 .predict .typed { display: block; } .predict .typed input { font-size: 16px; width: 9em; height: 44px; padding: 0 8px; }
 .predict input:disabled { opacity: 1; color: inherit; }
 .predict .you, .predict .truth { white-space: nowrap; border-radius: 4px; padding: 0 6px; }
 .predict .you { border: 2px dashed; } .predict .truth { border: 2px solid; }
-.predict .wide { overflow-x: auto; padding: 4px; margin: 0 -4px; } .predict .wide th { padding: 2px 4px; max-width: 6em; overflow-wrap: normal; } .mha.predict thead th { border: 0; text-align: center; min-width: 44px; } .predict .wide td { padding: 0; }
+.predict .wide { padding: 4px; margin: 0 -4px; } .predict .wide th { padding: 2px 4px; max-width: 6em; overflow-wrap: normal; } .mha.predict thead th { border: 0; text-align: center; min-width: 44px; } .predict .wide td { padding: 0; }
 .predict .wide .place { width: 100%; min-width: 46px; height: 46px; margin: 0; padding: 0; border-radius: 0; font-size: 12px; line-height: 1.2; display: block; }
 .predict .place:disabled { color: inherit; cursor: default; opacity: 1; }
 .mha.predict .place[aria-pressed=true] { padding: 0; border: 3px solid var(--accent); }

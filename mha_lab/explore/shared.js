@@ -34,6 +34,14 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** A box for what can be wider than the page. It says so as long as something is out of sight. */
+export function wide(content) {
+  const box = make("div", { class: "wide" }, content);
+  const watch = new ResizeObserver(() => box.classList.toggle("cut", box.scrollWidth > box.clientWidth + 1));
+  [box, content].forEach((each) => watch.observe(each));
+  return box;
+}
+
 /** Change attributes of an element, only if they differ. */
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
@@ -296,6 +304,7 @@ const STYLE = `
   --line: #808080; --target: 0px; container: mha / inline-size; accent-color: var(--accent); transition: background-color 1ms; animation: mha-here 1ms; --on-empty: #000; --on-full: #fff; ${vars("light")} }
 .mha[data-dark=true] { color-scheme: dark; --on-empty: #fff; --on-full: #000; ${vars("dark")} }
 @keyframes mha-here { }
+@property --w { syntax: "*"; inherits: false; }
 .mha [data-shaded] { background-color: color-mix(in srgb, var(--weight) calc(100% * var(--w)), var(--ground));
   color: color-mix(in srgb, var(--on-full) clamp(0%, 999900% * (var(--w) - var(--turn)), 100%), var(--on-empty)); }
 @media (pointer: coarse) { .mha { --target: 44px; } }
@@ -303,6 +312,7 @@ const STYLE = `
 .mha * { box-sizing: border-box; }
 .mha :where(.parts) { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-start; margin: 8px 0; }
 .mha p { margin: 6px 0; }
+.mha .wide { overflow-x: auto; max-width: 100%; } .mha .wide.cut::before { content: "\\2194 Scroll sideways to see all of it."; position: sticky; left: 0; display: block; width: max-content; font-size: 12px; }
 .mha table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .mha th, .mha td { padding: 2px 8px; text-align: right; font-weight: normal; color: inherit; background: none; }
 .mha th[scope=row], .mha caption { text-align: left; }

@@ -72,7 +72,7 @@ def reach_of_interval(rng):
     return Question(
         text=f"For another task, five seeds gave the gaps {', '.join(f'{gap:.2f}' for gap in gaps)}. Their "
         f"mean is {each.mean():.2f} and their standard deviation is {each.std():.4f}. Each model answered "
-        f"{problems} problems. The factor t is {t} for five numbers. How far does the 95 % interval "
+        f"{problems} problems. The factor t is {t} for five numbers. How far does the 95% interval "
         "extend on each side of the mean?",
         answer=answer,
         wrong={

@@ -76,7 +76,7 @@ def colder(rng):
         "What are the new probabilities?",
         answer=bars(2),
         wrong={
-            "This is a temperature of 2, where the differences between the logits become smaller.": bars(0.5),
+            "This is temperature 2, where the differences between the logits become smaller.": bars(0.5),
             "The softmax depends on the differences between the logits, and these are now twice as large.": p,
             "This is temperature 0: it always takes the likeliest word.": [float(x == max(p)) for x in p],
         },

@@ -145,8 +145,14 @@ class TestPicturesOnADarkPage:
             lights = [luminance(parsed(dark(ramp(x)))) for x in np.linspace(0, 1, 21)]
             assert all(a < b for a, b in pairwise(lights))
         plot.style()
-        lines = mpl.rcParams["axes.prop_cycle"].by_key()["color"][:6]
+        lines = [to_hex(colour) for colour in mpl.rcParams["axes.prop_cycle"].by_key()["color"]]
+        assert len(lines) == 6
+        assert min(contrast(parsed(line), [255] * 3) for line in lines) >= 2.7
         assert min(contrast(parsed(dark(line)), parsed(self.GROUND)) for line in lines) >= 3
+        cones = "all cones"  # who sees fewer colours has the dashes, too
+        for shown in (lambda colour: colour, dark):
+            pairs = combinations([lab(shown(line), cones) for line in lines[:4]], 2)
+            assert min(np.linalg.norm(a - b) for a, b in pairs) >= 50
 
 
 @pytest.mark.browser

@@ -12,7 +12,7 @@ import torch
 
 import mha_lab
 from bench import examples
-from mha_lab import MultiHeadAttention, explore, toy
+from mha_lab import MultiHeadAttention, _colours, explore, toy
 from mha_lab.chapters.language_model import Decoder
 from mha_lab.explore._widget import module
 
@@ -29,6 +29,23 @@ def test_a_module_is_small_asks_for_nothing_and_writes_labels_as_text(name):
     assert "import " not in module(name)
     own = (folder / f"{name}.js").read_text(encoding="utf-8")
     assert ".mha " not in own  # such a rule would hold in every explorable of a page
+
+
+def test_a_custom_property_of_the_style_has_one_meaning():
+    """The parts of an explorable inherit it, and so do explorables from the website's style."""
+    defined = re.compile(r"(?<![\w(-])--([a-z][\w-]*)\s*:|setProperty\(\"--([\w-]+)")
+    folder = Path(mha_lab.__file__).parent
+
+    def names(source):
+        return {one or other for one, other in defined.findall(source.read_text(encoding="utf-8"))}
+
+    own = {source.stem: names(source) for source in (folder / "explore").glob("*.js")}
+    shared = own.pop("shared") | set(_colours.LIGHT)
+    assert {"ground", "turn", "weight"} <= shared
+    assert not any(shared & each for each in own.values())
+    site = names(folder.parent / "docs/site/_static/style.css")
+    assert "over" in site
+    assert site & shared.union(*own.values()) == {"accent"}  # the same grey in both
 
 
 COLAB = """
