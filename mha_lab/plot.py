@@ -60,7 +60,7 @@ INK, TENSOR, LEARNED, ASKED = "#222222", "#dceaf6", "#f6e3cf", "#e4e4e4"
 ROLES = {role: (LIGHT[role], shape) for role, shape in SHAPES.items()}
 LEFT, MIDDLE, RIGHT = 1.6, 4.8, 8.0
 DASHES = ["-", "--", "-.", ":"]
-# Of lines and bars: those of seaborn's "colorblind" that stay apart on a white and on a dark page, in this order.
+# Of lines and bars: those of "colorblind" that stay apart on a white and on a dark page, in this order.
 LINES = [sns.color_palette("colorblind")[i] for i in (0, 3, 2, 4, 7, 5)]
 LOOKS = dict(zip(DASHES, ("solid", "dashed", "dashes and dots", "dotted"), strict=True))
 HATCHES = ["", "//", "..", "xx"]
