@@ -19,7 +19,7 @@ from mha_lab.explore._widget import COLOURS, Explorable, finite, labels, module,
 
 COUNTS = ("no heads", "one head", "two heads", "three heads", "four heads")
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-LINES = ("--", "-", ":")  # of the models' losses, in their order
+LINES = ("-", "--", ":")  # of the models' losses, in their order
 MAX_SIZES = {"seeds": 5, "models": 3, "heads": 4, "problems": 8, "records": 8}
 MAX_BYTES = 24_000  # of all recorded weights and answers
 

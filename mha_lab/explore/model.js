@@ -36,23 +36,28 @@ function fill(length, at) {
   return numbers;
 }
 
-/** weight x + bias for each x; eight sums at once, which a processor adds side by side */
+/** Two rows of weight times four x: eight sums at once, which a processor adds side by side. */
+function eight(weight, i, k, a, b, c, d) {
+  let w = 0, x = 0, y = 0, z = 0, e = 0, f = 0, g = 0, h = 0;
+  for (let j = 0; j < a.length; j += 1) {
+    const one = weight[i + j], two = weight[k + j];
+    w += one * a[j]; x += one * b[j]; y += one * c[j]; z += one * d[j];
+    e += two * a[j]; f += two * b[j]; g += two * c[j]; h += two * d[j];
+  }
+  return [w, x, y, z, e, f, g, h];
+}
+
+/** weight x + bias for each x */
 function apply({ weight, bias }, all) {
-  const [rows, n] = [bias.length, weight.length / bias.length];
+  const rows = bias.length, n = weight.length / rows;
   const out = all.map(() => new Float64Array(rows));
   for (let t = 0; t < all.length; t += 4) {
-    const at = [0, 1, 2, 3].map((k) => Math.min(t + k, all.length - 1));
-    const [[a, b, c, d], [p, q, r, s]] = [all, out].map((x) => at.map((k) => x[k]));
+    const four = [0, 1, 2, 3].map((k) => Math.min(t + k, all.length - 1));
+    const [a, b, c, d] = four.map((at) => all[at]);
     for (let i = 0; i < rows; i += 2) {
       const k = Math.min(i + 1, rows - 1);
-      let w = bias[i], x = w, y = w, z = w, e = bias[k], f = e, g = e, h = e;
-      for (let j = 0; j < n; j += 1) {
-        const one = weight[i * n + j], two = weight[k * n + j];
-        w += one * a[j]; x += one * b[j]; y += one * c[j]; z += one * d[j];
-        e += two * a[j]; f += two * b[j]; g += two * c[j]; h += two * d[j];
-      }
-      [p[i], q[i], r[i], s[i]] = [w, x, y, z];
-      [p[k], q[k], r[k], s[k]] = [e, f, g, h];
+      const sums = eight(weight, i * n, k * n, a, b, c, d);
+      four.forEach((at, m) => { out[at][i] = sums[m] + bias[i]; out[at][k] = sums[m + 4] + bias[k]; });
     }
   }
   return out;
@@ -61,8 +66,8 @@ function apply({ weight, bias }, all) {
 /** Mean 0 and variance 1, then scaled and shifted. */
 function normalise({ weight, bias }, x) {
   let [mean, variance] = [0, 0];
-  for (const a of x) mean += a / x.length;
-  for (const a of x) variance += (a - mean) ** 2 / x.length;
+  for (let i = 0; i < x.length; i += 1) mean += x[i] / x.length;
+  for (let i = 0; i < x.length; i += 1) variance += (x[i] - mean) ** 2 / x.length;
   const scale = 1 / Math.sqrt(variance + 1e-5);
   return fill(x.length, (i) => (x[i] - mean) * scale * weight[i] + bias[i]);
 }
@@ -95,16 +100,17 @@ function attend(scores, act) {
   if (act === "uniform") return fill(n, () => 1 / n);
   if (act === "previous") return fill(n, (j) => (j === Math.max(n - 2, 0) ? 1 : 0));
   let [top, sum] = [-Infinity, 0];
-  for (const score of scores) top = Math.max(top, score);
-  const raised = fill(n, (j) => Math.exp(scores[j] - top));
-  for (const e of raised) sum += e;
-  return fill(n, (j) => raised[j] / sum);
+  for (let j = 0; j < n; j += 1) top = Math.max(top, scores[j]);
+  const weights = new Float64Array(n);
+  for (let j = 0; j < n; j += 1) sum += weights[j] = Math.exp(scores[j] - top);
+  for (let j = 0; j < n; j += 1) weights[j] /= sum;
+  return weights;
 }
 
 /** More tokens, layer by layer: their queries meet the kept keys and values of `past` and their own. */
 function extend(net, past, tokens, acts) {
   const { heads, width } = net;
-  const size = width / heads;
+  const size = width / heads, root = Math.sqrt(size);
   const row = (table, i) => new Float64Array(table.subarray(i * width, (i + 1) * width));
   const fresh = tokens.map((token, i) => ({ token, embedding: plus(row(net.embedding, token), row(net.positions, past.length + i)), layers: [] }));
   const steps = [...past, ...fresh];
@@ -118,9 +124,10 @@ function extend(net, past, tokens, acts) {
     kept.slice(past.length).forEach((now, i) => {
       for (let h = 0; h < heads; h += 1) {
         const from = h * size;
-        const scores = fill(past.length + i + 1, (j) => part(now.query, kept[j].key, from, from + size) / Math.sqrt(size));
-        const weights = attend(scores, acts[l * heads + h]);
-        if (acts[l * heads + h] !== "silent") weights.forEach((weight, j) => gather(now.output, kept[j].value, weight, from, from + size));
+        const act = acts[l * heads + h], scores = new Float64Array(past.length + i + 1);
+        for (let j = 0; j < scores.length; j += 1) scores[j] = part(now.query, kept[j].key, from, from + size) / root;
+        const weights = attend(scores, act);
+        if (act !== "silent") for (let j = 0; j < scores.length; j += 1) gather(now.output, kept[j].value, weights[j], from, from + size);
         now.scores.push(scores);
         now.weights.push(weights);
       }
@@ -211,23 +218,23 @@ const HOT = 5; // the highest temperature
 const REACH = 3; // of the numbers in keys and values that have the full colour
 
 const LOOK = `
-.mha-model .field:has(.words:not([hidden])) .problem:empty { display: none; } .mha-model .field textarea { display: block; width: 100%; font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; resize: none; overflow: hidden; }
-.mha-model .words { display: flex; gap: 4px; padding: 4px; overflow-x: auto; } .mha-model .shelf .words { flex-wrap: wrap; padding: 6px; margin-bottom: 8px; border: 1px solid var(--line); }
-.mha-model .words[hidden] { display: none; } .mha-model .words [role=option] { padding: 3px 9px; border: 1px solid var(--line); border-radius: 4px; cursor: pointer; min-width: var(--target); min-height: var(--target); display: grid; place-content: center; } .mha-model .words [aria-selected=true] { outline: 2px solid var(--accent); font-weight: 600; }
-.mha-model .problem { margin: 2px 0; min-height: max(34px, var(--target) + 6px); } .mha-model .why { margin: 0; } .mha-model .why:has(+ .why) { min-height: 1.4em; } .mha-model .bars [aria-disabled=true] { opacity: 1; } .mha-model .problem:not(:empty)::before { content: "\\26a0\\a0"; }
-.mha-model .sentence { overflow-x: auto; padding: 3px 0; } .mha-model .sentence svg { display: block; max-width: none; } .mha-model .line { display: flex; width: max-content; } .mha-model .line button { margin: 0; padding: 2px 0; border: 1px solid var(--ground); border-radius: 0; flex: none; overflow: hidden; contain: content; line-height: 1.25; }
-.mha-model .line button[hidden] { display: none; } .mha-model .line [aria-selected=true] { border: 2px solid var(--query); font-weight: 600; } .mha-model .line span { display: block; font-size: 12px; font-weight: 400; font-variant-numeric: tabular-nums; }
-.mha-model .two { display: grid; grid-template-columns: minmax(0, 1.5fr) minmax(0, 1fr); gap: 8px 24px; align-items: start; margin: 8px 0; } .mha-model .two > * { min-width: 0; }
-.mha-model .every { display: grid; gap: 8px; } .mha-model .every > div > p { margin: 0; } .mha-model .layer { display: grid; gap: 6px; }
-.mha-model .thumb { display: grid; } .mha-model .thumb button { margin: 0 0 3px; padding: 3px; } .mha-model .thumb canvas { display: block; width: 100%; aspect-ratio: 1; image-rendering: pixelated; border: 1px solid var(--line); } .mha-model .thumb .pick[aria-pressed=true] { padding: 2px; }
-.mha-model .map { position: relative; line-height: 0; } .mha-model .act { position: absolute; inset: auto 0 0; line-height: 1.3; font-size: 12px; text-align: center; background: color-mix(in srgb, var(--ground) 87%, transparent); } .mha-model .thumb.silent canvas, .mha-model .enlarged.silent canvas { opacity: 0.4; }
-.mha-model .sheet { display: grid; grid-template-columns: max-content minmax(0, 260px); gap: 4px 6px; font-size: 12px; line-height: 1; } .mha-model .rows, .mha-model .columns { display: grid; grid-auto-rows: minmax(0, 1fr); align-items: center; justify-items: end; } .mha-model .rows { width: 76px; contain: size; } .mha-model .enlarged .map { align-self: start; } .mha-model .rows span { white-space: nowrap; } .mha-model .rows .now { font-weight: 700; }
-.mha-model .columns { grid-auto-flow: column; grid-auto-columns: minmax(0, 1fr); justify-items: center; min-height: 4em; align-items: start; } .mha-model .columns span { writing-mode: vertical-rl; }
-.mha-model .enlarged canvas { width: 100%; aspect-ratio: 1; image-rendering: pixelated; border: 1px solid var(--line); display: block; } .mha-model .chosen-row { position: absolute; left: -2px; right: -2px; border: 2px solid var(--query); pointer-events: none; }
-.mha-model .bars { width: 100%; table-layout: fixed; } .mha-model .bars th[scope=row] { padding: 1px 0; width: 32%; } .mha-model .bars th button { margin: 0; width: 100%; text-align: left; padding: 2px 6px; overflow: hidden; text-overflow: ellipsis; } .mha-model .bars .track { width: 100%; position: relative; } .mha-model .bars .was { position: absolute; top: -3px; bottom: -3px; width: 3px; background: currentColor; } .mha-model .bars .bar { background: var(--accent); }
-.mha-model .bars td { padding: 1px 4px; } .mha-model .bars .p { width: 4.4em; } .mha-model .bars th[scope=col] { padding: 1px 4px; white-space: nowrap; } .mha-model .cache { display: flex; flex-wrap: wrap; gap: 6px 20px; } .mha-model .cache canvas { display: block; height: 48px; image-rendering: pixelated; border: 1px solid var(--line); } .mha-model .cache p { margin: 0; } .mha-model .cache .store { position: relative; width: max-content; } .mha-model .cache .new { position: absolute; top: -2px; bottom: -2px; right: -2px; border: 2px solid var(--accent); pointer-events: none; }
-.mha-model .store-box { overflow: hidden; } .mha-model textarea { font-size: 14px; }
-@container mha (width < 640px) { .mha-model .two { grid-template-columns: minmax(0, 1fr); } .mha-model textarea { font-size: 16px !important; } .mha-model .thumb button:not(.pick) { font-size: 12px; } .mha-model .bars { max-width: 420px; } }`;
+.mha-lm .field:has(.words:not([hidden])) .problem:empty { display: none; } .mha-lm .field textarea { display: block; width: 100%; font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; resize: none; overflow: hidden; }
+.mha-lm .words { display: flex; gap: 4px; padding: 4px; overflow-x: auto; } .mha-lm .shelf .words { flex-wrap: wrap; padding: 6px; margin-bottom: 8px; border: 1px solid var(--line); }
+.mha-lm .words[hidden] { display: none; } .mha-lm .words [role=option] { padding: 3px 9px; border: 1px solid var(--line); border-radius: 4px; cursor: pointer; min-width: var(--target); min-height: var(--target); display: grid; place-content: center; } .mha-lm .words [aria-selected=true] { outline: 2px solid var(--accent); font-weight: 600; }
+.mha-lm .problem { margin: 2px 0; min-height: max(34px, var(--target) + 6px); } .mha-lm .why { margin: 0; } .mha-lm .why:has(+ .why) { min-height: 1.4em; } .mha-lm .bars [aria-disabled=true] { opacity: 1; } .mha-lm .problem:not(:empty)::before { content: "\\26a0\\a0"; }
+.mha-lm .sentence { overflow-x: auto; padding: 3px 0; } .mha-lm .sentence svg { display: block; max-width: none; } .mha-lm .line { display: flex; width: max-content; } .mha-lm .line button { margin: 0; padding: 2px 0; border: 1px solid var(--ground); border-radius: 0; flex: none; overflow: hidden; contain: content; line-height: 1.25; }
+.mha-lm .line button[hidden] { display: none; } .mha-lm .line [aria-selected=true] { border: 2px solid var(--query); font-weight: 600; } .mha-lm .line span { display: block; font-size: 12px; font-weight: 400; font-variant-numeric: tabular-nums; }
+.mha-lm .two { display: grid; grid-template-columns: minmax(0, 1.5fr) minmax(0, 1fr); gap: 8px 24px; align-items: start; margin: 8px 0; } .mha-lm .two > * { min-width: 0; }
+.mha-lm .every { display: grid; gap: 8px; } .mha-lm .every > div > p { margin: 0; } .mha-lm .layer { display: grid; gap: 6px; }
+.mha-lm .thumb { display: grid; } .mha-lm .thumb button { margin: 0 0 3px; padding: 3px; } .mha-lm canvas { display: block; image-rendering: pixelated; border: 1px solid var(--line); } .mha-lm :is(.thumb, .enlarged) canvas { width: 100%; aspect-ratio: 1; } .mha-lm .thumb .pick[aria-pressed=true] { padding: 2px; }
+.mha-lm .map { position: relative; line-height: 0; } .mha-lm .act { position: absolute; inset: auto 0 0; line-height: 1.3; font-size: 12px; text-align: center; background: color-mix(in srgb, var(--ground) 87%, transparent); } .mha-lm .thumb.silent canvas, .mha-lm .enlarged.silent canvas { opacity: 0.4; }
+.mha-lm .sheet { display: grid; grid-template-columns: max-content minmax(0, 260px); gap: 4px 6px; font-size: 12px; line-height: 1; } .mha-lm .rows, .mha-lm .columns { display: grid; grid-auto-rows: minmax(0, 1fr); align-items: center; justify-items: end; } .mha-lm .rows { width: 76px; contain: size; } .mha-lm .enlarged .map { align-self: start; } .mha-lm .rows span { white-space: nowrap; } .mha-lm .rows .now { font-weight: 700; }
+.mha-lm .columns { grid-auto-flow: column; grid-auto-columns: minmax(0, 1fr); justify-items: center; min-height: 4em; align-items: start; } .mha-lm .columns span { writing-mode: vertical-rl; }
+.mha-lm .chosen-row { position: absolute; left: -2px; right: -2px; border: 2px solid var(--query); pointer-events: none; }
+.mha-lm .bars { width: 100%; table-layout: fixed; } .mha-lm .bars th[scope=row] { padding: 1px 0; width: 32%; } .mha-lm .bars th button { margin: 0; width: 100%; text-align: left; padding: 2px 6px; overflow: hidden; text-overflow: ellipsis; } .mha-lm .bars .track { width: 100%; position: relative; } .mha-lm .bars .was { position: absolute; top: -3px; bottom: -3px; width: 3px; background: currentColor; } .mha-lm .bars .bar { background: var(--accent); }
+.mha-lm .bars td { padding: 1px 4px; } .mha-lm .bars .p { width: 4.4em; } .mha-lm .bars th[scope=col] { padding: 1px 4px; white-space: nowrap; } .mha-lm .cache { display: flex; flex-wrap: wrap; gap: 6px 20px; } .mha-lm .cache canvas { height: 48px; } .mha-lm .cache p { margin: 0; } .mha-lm .cache .store { position: relative; width: max-content; } .mha-lm .cache .new { position: absolute; top: -2px; bottom: -2px; right: -2px; border: 2px solid var(--accent); pointer-events: none; }
+.mha-lm .store-box { overflow: hidden; } .mha-lm textarea { font-size: 14px; }
+@container mha (width < 640px) { .mha-lm .two { grid-template-columns: minmax(0, 1fr); } .mha-lm textarea { font-size: 16px !important; } .mha-lm .thumb button:not(.pick) { font-size: 12px; } .mha-lm .bars { max-width: 420px; } }`;
 
 function render({ model, el }) {
   const shape = model.get("_shape");
@@ -240,12 +247,13 @@ function render({ model, el }) {
     if (known[0] !== text || known[1] !== caret) known = [text, caret, reads(text, caret)];
     return known[2];
   };
+  const ranked = (p) => p.map((_, i) => i).sort((a, b) => p[b] - p[a]);
   const named = (token) => (words[token].trim() === "" ? "start" : words[token]);
   const title = (i) => `layer ${Math.floor(i / heads)}, head ${i % heads}`;
   const learned = Array(layers * heads).fill("");
   const send = sender(model);
   const { root, inks, speak } = frame(el, "Explorable: a small language model", () => draw());
-  root.classList.add("mha-model");
+  root.classList.add("mha-lm");
   const state = () => ({ tokens: model.get("_tokens"), acts: model.get("_acts"), shown: model.get("_shown"), row: model.get("_row"), temperature: model.get("_temperature") });
   let [before, after] = [null, null]; // what the model computes as it was learned, and with the acts
   let quiet = false; // while several states change at once
@@ -491,7 +499,7 @@ function render({ model, el }) {
   }
 
   // The heads
-  const canvas = (name) => make("canvas", { role: "img", "aria-label": name, width: 1, height: 1 });
+  const canvas = (name) => make("canvas", { role: "img", "aria-label": name });
   const thumbs = learned.map((_, i) => {
     const map = canvas(`weights of ${title(i)}`);
     const act = make("div", { class: "act" });
@@ -648,7 +656,7 @@ function render({ model, el }) {
       const [a, b] = [middles[row], middles[i]];
       const up = HIGH - 6 - Math.min(HIGH - 14, 14 + Math.abs(a - b) * 0.16) * 1.25;
       const path = i === row ? `M${a - 9} ${HIGH} C${a - 12} ${HIGH - 34} ${a + 12} ${HIGH - 34} ${a + 9} ${HIGH}` : `M${a} ${HIGH} C${a} ${up} ${b} ${up} ${b} ${HIGH}`;
-      set(arcs[i], { d: w >= 0.01 ? path : "", "stroke-width": (1 + 7 * w).toFixed(2) });
+      set(arcs[i], { d: w >= 0.01 ? path : "", "stroke-width": (1 + 7 * w).toFixed(1) });
     });
 
     // Heads
@@ -677,7 +685,7 @@ function render({ model, el }) {
     // The next word
     const changed = after !== before;
     const [p, old] = [after, before].map(({ steps }) => probabilities(steps.at(-1).logits, now.temperature));
-    const order = p.map((_, i) => i).sort((a, b) => p[b] - p[a]);
+    const order = ranked(p);
     bars.forEach((bar, r) => {
       bar.token = order[r];
       say(bar.add, named(bar.token));
@@ -729,7 +737,7 @@ function render({ model, el }) {
   function tell() {
     const { acts, temperature } = state();
     const p = probabilities(after.steps.at(-1).logits, temperature);
-    const order = p.map((_, i) => i).sort((a, b) => p[b] - p[a]).slice(0, 2);
+    const order = ranked(p).slice(0, 2);
     const done = acts.map((act, i) => (act ? `${title(i)}: ${act}. ` : "")).join("");
     voice(`${done}Next word: ${order.map((i) => `${named(i)} ${show(p[i])}`).join(", ")}. ${losses()}`);
   }

@@ -1,6 +1,6 @@
 // Drag a query in the plane: dot products, scaled scores, weights and the fetched value follow.
 
-import { choice, clip, dot, follow, frame, goals, make, reset, say, sender, set, show, softmax, vector } from "./shared.js";
+import { choice, clip, dot, follow, frame, goals, make, reset, say, sender, set, show, softmax, vector, wide } from "./shared.js";
 
 const SIZE = 380;
 const HALF = SIZE / 2;
@@ -84,7 +84,7 @@ const LOOK = `
 .mha-query .strip { position: sticky; top: var(--over, 0px); z-index: 1; width: 100%; background: var(--ground); display: grid; grid-template-columns: repeat(auto-fit, minmax(96px, 1fr)); gap: 4px 12px; padding: 4px 0; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
 .mha-query .strip .name { display: flex; gap: 6px; justify-content: space-between; } .mha-query .strip .name :first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .mha-query .strip .fetched { grid-column: 1 / -1; font-weight: 600; }
 .mha-query .lay .bar { height: 6px; } .mha-query .side table { width: 100%; } .mha-query .side :is(td, th) { padding: 2px 4px; } .mha-query .side th:first-child { text-align: left; min-width: 52px; } .mha-query .side td:last-child { min-width: 64px; } .mha-query .side p { margin: 4px 0; }
-.mha-query .wide { overflow-x: auto; } .mha-query .side .aims label { display: inline-flex; gap: 6px; align-items: center; margin: 0 8px 6px 0; } .mha-query .side .aims select { margin: 0; } .mha-query .why { min-height: 1.4em; }
+.mha-query .side .aims label { display: inline-flex; gap: 6px; align-items: center; margin: 0 8px 6px 0; } .mha-query .side .aims select { margin: 0; } .mha-query .why { min-height: 1.4em; }
 @container mha (width >= 640px) {
   .mha-query .lay { grid-template-columns: 272px 1fr; align-items: start; } .mha-query .strip { display: none; }
 }
@@ -196,7 +196,7 @@ function render({ model, el }) {
     make("p", {}, "Drag the tip of the \u25cf query, or select it and use the arrow keys. Click a \u25a0 key to focus on it; shift-click a second key, or choose it below, to average the two."),
     make("p", {}, "\u25cf query = (", numbers[0], ", ", numbers[1], ")"),
     make("div", { class: "aims" }, make("label", {}, "Focus on", pickers[0]), make("label", {}, "and", pickers[1])), why,
-    scales.group, make("div", { class: "wide" }, table), fetched, tries.node, again)));
+    scales.group, wide(table), fetched, tries.node, again)));
 
   /** Where it is in the plane. */
   function boxOf(node) {

@@ -137,7 +137,7 @@ export function band(x0, y0, t0, x1, y1, t1, fill, opacity) {
 /** Give an element the colour of a weight from 0 to 1; null takes it away. */
 export function shade(node, weight) {
   node.toggleAttribute("data-shaded", weight !== null);
-  if (weight !== null) node.style.setProperty("--w", clip(weight));
+  if (weight !== null) node.style.setProperty("--w", clip(weight).toFixed(2)); // so that few elements change
 }
 
 /** A canvas with a pixel for each cell: `at(i, j)` is a weight, or a number from -1 to 1; null is hidden. */
