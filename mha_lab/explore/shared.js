@@ -312,7 +312,7 @@ const STYLE = `
 .mha * { box-sizing: border-box; }
 .mha :where(.parts) { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-start; margin: 8px 0; }
 .mha p { margin: 6px 0; }
-.mha .wide { overflow-x: auto; max-width: 100%; } .mha .wide.cut::before { content: "\\2194 Scroll sideways to see all of it."; position: sticky; left: 0; display: block; width: max-content; font-size: 12px; }
+.mha .wide { overflow-x: auto; max-width: 100%; } .mha .wide.cut::before { content: "\\2194\\a0 Scroll sideways to see all of it."; position: sticky; left: 0; display: block; width: max-content; font-size: 12px; }
 .mha table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .mha th, .mha td { padding: 2px 8px; text-align: right; font-weight: normal; color: inherit; background: none; }
 .mha th[scope=row], .mha caption { text-align: left; }

@@ -100,7 +100,7 @@ def look_after_swap(rng):
         f'Here, the reason is what {meant} does. After "{other}", the reason is what the '
         f"{'second' if other in SECOND else 'first'} person does. Now the text is "
         f'"{second} {other} {first} because". Suppose that the head looks at the person who is meant. Which '
-        'cell in the row "because" is darkest?',
+        'cell in the row "because" has the largest weight?',
         answer=(0, words.index(meant)),
         wrong={
             "This head would always look at the same place in the sentence.": (0, words.index(after)),
