@@ -83,7 +83,7 @@ def test_the_short_test_asks_about_chapters_01_to_05_and_the_exit_quiz_about_the
 def test_the_key_has_one_right_answer_for_each_question_and_an_idea_for_each_other(seed):
     key, sheet = (make(QUESTIONS, seed) for make in (_paper.key, _paper.sheet))
     assert key.count("**Right.**") == len(QUESTIONS)
-    assert len(re.findall(r"^   - \([a-z]\) ", key, re.MULTILINE)) == sheet.count("   - (")
+    assert len(re.findall(r"^    - \([a-z]\) ", key, re.MULTILINE)) == sheet.count("    - (")
 
 
 def test_wrong_answers_come_from_the_mistakes_of_an_exercise():

@@ -117,7 +117,7 @@ class Question:
             return f"row {value[0]}, column {value[1]}"
         if isinstance(value, list):
             names = self.labels or [f"bar {i}" for i in range(len(value))]
-            return ", ".join(f"{name} {height:.2f}" for name, height in zip(names, value, strict=True))
+            return ", ".join(f"{name}: {height:.2f}" for name, height in zip(names, value, strict=True))
         return f"{value:.4g}"
 
 

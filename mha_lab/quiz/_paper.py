@@ -27,11 +27,11 @@ def _asked(names: Sequence[str], seed: int) -> list[tuple[int, Question]]:
 
 def _choices(asked: Question) -> str:
     lines = zip(string.ascii_lowercase, asked.options(), strict=False)
-    return "\n".join(f"   - ({letter}) {shown}" for letter, (shown, _) in lines)
+    return "\n".join(f"    - ({letter}) {shown}" for letter, (shown, _) in lines)
 
 
 def _explained(asked: Question) -> str:
     lines = []
     for letter, (_, idea) in zip(string.ascii_lowercase, asked.options(), strict=False):
-        lines.append(f"   - ({letter}) {idea or f'**Right.** {asked.because}'}")
+        lines.append(f"    - ({letter}) {idea or f'**Right.** {asked.because}'}")
     return f"*{asked.section}*.\n\n" + "\n".join(lines)
