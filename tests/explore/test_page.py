@@ -277,6 +277,25 @@ def test_a_mask_is_painted_and_typed(shown):
     assert page.locator("button", has_text="cop").inner_text() in ("Copied", "Selected: now copy")
 
 
+@pytest.mark.parametrize(("window", "stated"), [(1, "1"), (3, "3"), (7, "2")])
+def test_a_mask_editor_opens_with_the_width_of_its_window(shown, window, stated):
+    """Seven keys back is no window: then the field has its own default."""
+    mask = torch.ones(7, 7, dtype=torch.bool).tril().triu(1 - window)
+    page = shown(explore.mask(torch.zeros(7, 7), mask))
+    assert page.get_by_label("window width").input_value() == stated
+
+
+@pytest.mark.parametrize(("width", "hints"), [(375, 2), (1280, 0)])
+def test_a_table_wider_than_the_page_says_that_it_scrolls(shown, width, hints):
+    page = shown(explore.mask(torch.zeros(7, 7)))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_function(
+        """(hints) => [...document.querySelectorAll(".wide")]
+        .filter((box) => getComputedStyle(box, "::before").content.includes("Scroll")).length === hints""",
+        arg=hints,
+    )
+
+
 def test_the_preset_that_the_mask_is_stays_marked_and_a_number_keeps_it_causal(shown):
     page = shown(examples.mask())
     presets = ("All visible", "Causal", "Padding", "Causal and padding", "Window", "Window and padding")
