@@ -51,7 +51,7 @@ const LOOK = `
 .mha-split .boards.cut { display: grid; grid-template: auto auto auto / auto auto; justify-content: start; gap: 0 48px; } .mha-split .cut .panel { display: grid; grid-row: span 3; grid-template-rows: subgrid; }
 .mha-split .scroll { overflow-x: auto; padding: 1px; } .mha-split .board { --cell: 34px; --tall: 34px; --label: 56px; position: relative; isolation: isolate; margin: 4px 0 8px; font-size: 12px; }
 .mha-split .spot { position: absolute; left: var(--label); top: 0; width: var(--cell); height: var(--tall); border: 1px solid #000; color: #000; text-align: center; padding-top: calc(var(--tall) / 2 - 14px); line-height: 13px; font-variant-numeric: tabular-nums; white-space: pre-line; font-size: 11px; }
-.mha-split .spot span { display: inline-block; border-radius: 3px; background: var(--token); } .mha-split .spot.off { background-image: repeating-linear-gradient(135deg, #000b 0 1.5px, transparent 1.5px 6px); }
+.mha-split .spot span { display: inline-block; border-radius: 3px; background-color: inherit; } .mha-split .spot.off { background-image: repeating-linear-gradient(135deg, #000b 0 1.5px, transparent 1.5px 6px); }
 .mha-split .word { z-index: -1; position: absolute; white-space: nowrap; } .mha-split .key-to .spot { position: static; display: inline-block; width: 20px; height: 20px; vertical-align: middle; background-color: #fff; }
 .mha-split .note { margin: 0; min-height: 1.4em; } .mha-split .sizes label { display: inline-flex; gap: 6px; align-items: center; margin: 0 12px 6px 0; } .mha-split .sizes input[type=number] { width: 4em; }
 @container mha (width < 640px) { .mha-split .board { --cell: min(28px, (100cqw - 56px) / var(--columns)); --tall: 28px; --label: 50px; } .mha-split .note { min-height: 2.8em; } .mha-split .bar-of { position: sticky; top: 0; z-index: 1; background: var(--ground); padding-top: 4px; } .mha-split .sizes { display: grid; grid-template-columns: repeat(3, auto); justify-content: start; align-items: end; } .mha-split .sizes label { flex-wrap: wrap; } .mha-split .boards.cut { gap: 0 12px; } .mha-split .panel p { min-height: 0; } }`;
@@ -137,10 +137,9 @@ function render({ model, el }) {
     places.forEach(([b, row, column], i) => {
       const token = Math.floor(i / (num_heads * d_k));
       const spot = board.spots[i];
-      set(spot, {
-        class: off[i] ? "spot moves off" : "spot moves",
-        style: `--token: ${COLOURS.tokens[token]}; background-color: ${COLOURS.tokens[token]}; transform: translate(calc(${column} * var(--cell)), ${top(b, row)})`,
-      });
+      set(spot, { class: off[i] ? "spot moves off" : "spot moves" });
+      spot.style.backgroundColor = COLOURS.tokens[token];
+      spot.style.transform = `translate(calc(${column} * var(--cell)), ${top(b, row)})`;
       say(spot.firstChild, `${i}\nt${token}`);
     });
     area.style.setProperty("--columns", columns);
