@@ -14,6 +14,8 @@ from mha_lab.explore._model import MAX_SIZES
 
 MOVES = 300
 MEDIAN, LATE = 16, 33  # ms: a frame, and two
+PRESSED = {"split"}  # buttons only: the next press comes when the numbers have stopped (0.6 s)
+PRESS = 50, 100  # ms: a reader sees no delay (the RAIL model of web.dev)
 MOVE = """(all, i) => {
   const box = all[0].getBoundingClientRect(), at = { bubbles: true, pointerId: 1, isPrimary: true };
   at.clientX = box.left + box.width * ((i * 37) % 97) / 97;
@@ -66,9 +68,10 @@ WRITE = """async (name) => {
   return 1000 * (model.get("_tokens").length - 1) / (performance.now() - start);
 }"""
 WORDS = 30  # words a second that a reader should see written
-TIMES = """async ([act, selector, moves]) => {
+TIMES = """async ([act, selector, moves, rest]) => {
   const all = document.querySelectorAll(selector), times = [], once = eval(act);
   for (let i = 0; i < moves; i += 1) {
+    if (rest) await new Promise((done) => setTimeout(done, rest));
     await new Promise(requestAnimationFrame);
     const start = performance.now();
     once(all, i);
@@ -153,7 +156,8 @@ def largest(browser, name, *, dead):
 def median_and_late(page, name, moves=60):
     """The median and the 95th percentile over some moves, in ms."""
     _, act, selector = _largest()[name]
-    times = page.evaluate(TIMES, [act, selector, moves])
+    pressed = name in PRESSED
+    times = page.evaluate(TIMES, [act, selector, moves // 5 if pressed else moves, 700 if pressed else 0])
     return statistics.median(times), statistics.quantiles(times, n=20)[-1]
 
 
@@ -166,6 +170,7 @@ def report() -> None:
             frame = f"{_frame(found[browser]):.1f} ms" if browser in found else "not here, so not measured"
             print(f"{browser}: an empty page's own frame: {frame}")
         print(f"asked of each move: a median of {MEDIAN} ms, a 95th percentile of {LATE} ms")
+        print(f"asked of each press, from rest ({', '.join(PRESSED)}): {PRESS[0]} ms and {PRESS[1]} ms")
         for name in _largest():
             for dead in (False, True):
                 row = [f"{browser} {_measured(found[browser], name, dead)}" for browser in found]
@@ -177,7 +182,8 @@ def _measured(browser, name, dead) -> str:
     page = largest(browser, name, dead=dead)
     median_and_late(page, name)  # the first moves compile
     median, late = median_and_late(page, name, MOVES)
-    said, good = f"{median:5.1f} {late:5.1f} ms", median <= MEDIAN and late <= LATE
+    limits = PRESS if name in PRESSED else (MEDIAN, LATE)
+    said, good = f"{median:5.1f} {late:5.1f} ms", median <= limits[0] and late <= limits[1]
     if name == "model":
         speed = page.evaluate(WRITE, "Write up to")
         said, good = f"{said}, {speed:.0f} words a second of {WORDS}", good and speed >= WORDS

@@ -52,7 +52,7 @@ MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PART = re.compile(r'(\w+)\(?\["<b>([^<"]*)</b><br/>([^<"]*)"\]\)?')  # name["<b>title</b><br/>text"]
 ARROW = re.compile(r"(\w+) -->(?:\|([^|]*)\|)? (\w+)")  # name -->|what is passed| name, or without a label
 EXPLORABLE = re.compile(
-    r'<div class="explorable(?: asked)?">(<img [^>]*>)<script type="application/json">(.*)</script></div>'
+    r'<div class="explorable[a-z_ ]*">(<img [^>]*>)<script type="application/json">(.*)</script></div>'
 )
 CONTENTS = """
 ```{{toctree}}
@@ -216,7 +216,7 @@ def framed(still: str) -> str:
 def explorable(start: dict[str, Any], still: str) -> str:
     """The picture, and the state for the host; the JSON has no ``<``, so no label can be markup."""
     state = json.dumps(start, ensure_ascii=False, sort_keys=True).replace("<", "\\u003c")
-    kind = "explorable asked" if start.get("asked") else "explorable"
+    kind = " ".join(["explorable", start["module"], *(["asked"] if start.get("asked") else [])])
     return f'<div class="{kind}">{still}<script type="application/json">{state}</script></div>'
 
 

@@ -83,11 +83,11 @@ def block(translator: nodes.NodeVisitor, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def mark_minus(app: Sphinx, tree: nodes.document, name: str) -> None:
-    """Short code with a minus, such as `-inf`: the style keeps it in one line."""
+def mark_short(app: Sphinx, tree: nodes.document, name: str) -> None:
+    """Short code, such as `-inf` or `0.25 b + r`: the style keeps it in one line."""
     for code in tree.findall(nodes.literal):
-        if "-" in code.astext() and len(code.astext()) <= 16:
-            code["classes"].append("minus")
+        if len(code.astext()) <= 16:
+            code["classes"].append("whole")
 
 
 def about_page(app: Sphinx, name: str, template: str, context: dict, tree: nodes.document | None) -> None:
@@ -106,6 +106,6 @@ def about_page(app: Sphinx, name: str, template: str, context: dict, tree: nodes
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
-    app.connect("doctree-resolved", mark_minus)
+    app.connect("doctree-resolved", mark_short)
     app.connect("html-page-context", about_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
