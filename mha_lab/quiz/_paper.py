@@ -34,4 +34,5 @@ def _explained(asked: Question) -> str:
     lines = []
     for letter, (_, idea) in zip(string.ascii_lowercase, asked.options(), strict=False):
         lines.append(f"    - ({letter}) {idea or f'**Right.** {asked.because}'}")
-    return f"*{asked.section}*.\n\n" + "\n".join(lines)
+    stop = "" if asked.section.endswith("?") else "."
+    return f"*{asked.section}*{stop}\n\n" + "\n".join(lines)
