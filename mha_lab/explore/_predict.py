@@ -22,6 +22,7 @@ from mha_lab.explore._widget import labels as named
 
 MAX_ITEMS = 8  # options, bars, rows or columns
 SLACK = 1 + 1e-5  # what is right by a hair stays right after rounding
+NEAR = 0.25  # no bar is further from those of a wrong idea
 ASK = {"choice": "Pick one", "number": "Type a number", "cell": "Pick a cell", "bars": "Set bars from 0 to 1"}
 
 
@@ -58,7 +59,9 @@ class Predict(Explorable):
         if off[0] <= truth["within"] * SLACK:
             return True, "Right.", truth
         near = [
-            (d, w) for d, w in zip(off[1:], ideas, strict=True) if d < off[0] and d <= w["within"] * SLACK
+            (d, w)
+            for d, w in zip(off[1:], ideas, strict=True)
+            if d < off[0] and d <= (NEAR if self._kind == "bars" else w["within"]) * SLACK
         ]
         idea = min(near, key=lambda each: each[0])[1]["say"] if near else ""
         return False, f"Not this one. {idea}".strip(), truth
@@ -135,7 +138,7 @@ def predict(
     committed to is in ``.answer`` and ``.right``. It stays on the learner's computer.
 
     An ``int`` is right if it is exact; a ``float`` within half of the last digit that is shown, or 1 %; bars
-    if none is off by more than 0.1.
+    if none is off by more than 0.1. Bars are taken for a wrong idea if none is off from it by more than 0.25.
 
     Args:
         text: the question.

@@ -236,8 +236,8 @@ function render({ model, el }) {
   const matrix = make("div", { class: "wide" }, w_o.length ? make("table", {}, make("caption", {}, "w_o (step 6): type another number", scale(most)),
     make("thead", {}, make("tr", {}, make("td"), ...w_o[0].map((_, c) => make("th", { scope: "col" }, `col. ${c}`)))),
     make("tbody", {}, ...cells.map((line, r) => make("tr", {}, make("th", { scope: "row" }, place(r)), ...line.map((cell) => make("td", {}, cell)))))) : "");
-  const plain = () => compute({ ...state(), edits: {} });
-  const aims = goals(tries(plain).slice(0, w_o.length && H > 1 ? 4 : 3), plain());
+  const first = () => compute({ ...state(), edits: {} });
+  const aims = goals(tries(first).slice(0, w_o.length && H > 1 ? 4 : 3), first());
   const again = reset(model, ["_row", "_shown", "_at"], send, () => {
     at = get("at");
     halt();

@@ -3,6 +3,7 @@
 import { choice, follow, frame, make, say, sender, set, thumb, unlike, wide } from "./shared.js";
 
 const SLACK = 1 + 1e-5; // what is right by a hair stays right after rounding
+const NEAR = 0.25; // no bar is further from those of a wrong idea
 const YOU = "\u25cb";
 const TRUTH = "\u25c6";
 
@@ -17,7 +18,8 @@ function off(kind, a, b) {
 export function compute({ kind, guess, known }) {
   const [truth, ...ideas] = known.map((each) => ({ ...each, off: off(kind, guess, each.value) }));
   if (truth.off <= truth.within * SLACK) return { right: true, verdict: "Right." };
-  const near = ideas.filter((each) => each.off < truth.off && each.off <= each.within * SLACK);
+  const reach = (each) => (kind === "bars" ? NEAR : each.within) * SLACK;
+  const near = ideas.filter((each) => each.off < truth.off && each.off <= reach(each));
   const [idea] = near.sort((a, b) => a.off - b.off);
   return { right: false, verdict: idea ? `Not this one. ${idea.say}` : "Not this one." };
 }

@@ -246,6 +246,7 @@ class TestPage:
         page.get_by_role("button", name="Reset").click()
         grip(page, "scale").fill("1")
         assert text(page) == "Press Play or Next, or move the slider."
+        assert grip(page, "steps").get_attribute("aria-valuetext") == text(page)
         assert value(page, "_edits") == {"scale": 1}
         grip(page, "steps").fill("2")
         assert "score = scale × (query · key) = 1.000 × 4.00 = 4.00" in text(page)

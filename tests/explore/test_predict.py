@@ -46,6 +46,7 @@ GUESSES = {
         ([0.3, 0.7], torch.tensor([0.3, 0.7]), FIRST),
         ([0.6, 0.5], torch.tensor([0.6, 0.5]), SECOND),
         ([1, 0], torch.tensor([1.0, 0.0]), None),
+        ([1, 1], torch.tensor([1.0, 1.0]), None),  # nearest to the second idea, and far from it
     ],
 }
 ALL = [(kind, *each) for kind in KINDS for each in GUESSES[kind]]
