@@ -115,7 +115,10 @@ def _predictions(notebook: NotebookNode) -> Iterator[tuple[str, str]]:
 
 
 def _question(asked: Question) -> str:
-    lines = [f"{asked.text}\n", f"- **{asked.shown(asked.answer).removesuffix('.')}**: right. {asked.because}"]
+    lines = [
+        f"{asked.text}\n",
+        f"- **{asked.shown(asked.answer).removesuffix('.')}**: right. {asked.because}",
+    ]
     lines += [f"- {asked.shown(value).removesuffix('.')}: {idea}" for idea, value in asked.wrong.items()]
     return "\n".join(lines)
 
