@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,6 @@ from mha_lab.explore._widget import labels as named
 
 MAX_ITEMS = 8  # options, bars, rows or columns
 SLACK = 1 + 1e-5  # what is right by a hair stays right after rounding
-NEAR = 0.25  # no bar is further from those of a wrong idea
 ASK = {"choice": "Pick one", "number": "Type a number", "cell": "Pick a cell", "bars": "Set bars from 0 to 1"}
 
 
@@ -61,7 +61,7 @@ class Predict(Explorable):
         near = [
             (d, w)
             for d, w in zip(off[1:], ideas, strict=True)
-            if d < off[0] and d <= (NEAR if self._kind == "bars" else w["within"]) * SLACK
+            if d < off[0] and d <= w["within"] * SLACK
         ]
         idea = min(near, key=lambda each: each[0])[1]["say"] if near else ""
         return False, f"Not this one. {idea}".strip(), truth
@@ -138,7 +138,8 @@ def predict(
     committed to is in ``.answer`` and ``.right``. It stays on the learner's computer.
 
     An ``int`` is right if it is exact; a ``float`` within half of the last digit that is shown, or 1 %; bars
-    if none is off by more than 0.1. Bars are taken for a wrong idea if none is off from it by more than 0.25.
+    if none is off by more than 0.1. An answer is taken for a wrong idea by the same rule, but a ``float``
+    within half of its second digit, or 1 %.
 
     Args:
         text: the question.
@@ -171,9 +172,9 @@ def predict(
         found = _value("wrong", value, kind, names) | {"say": idea}
         if _off(kind, found["value"], known[0]["value"]) <= known[0]["within"] * SLACK:
             expect.fail(ValueError, "wrong", "values that do not count as right", f"{value!r} for {idea!r}")
-        if found["shown"] in [each["shown"] for each in known]:
+        if found["value"] in [each["value"] for each in known]:
             expect.fail(ValueError, "wrong", "a different value for each idea", f"{value!r} again")
-        known.append(found | ({"within": 1} if kind == "bars" else {}))
+        known.append(found | {"within": min(found["within"], _as_typed(found["value"]))})
     if kind == "choice":
         names = _order(text, [each["value"] for each in known])
         if not 2 <= len(names) <= MAX_ITEMS:
@@ -238,10 +239,19 @@ def _value(name: str, value: Any, kind: str, names: list) -> dict[str, Any]:
     return {"value": value, "within": within, "shown": _words(kind, value, names)}
 
 
+def _as_typed(value: Any) -> float:
+    """How far a number with two digits is from ``value``: half of its second digit, or 1 %."""
+    if not isinstance(value, float) or value == 0:
+        return math.inf
+    return max(abs(value) / 100, 10.0 ** (math.floor(math.log10(abs(value))) - 1) / 2)
+
+
 def _words(kind: str, value: Any, names: list) -> str:
     if kind == "cell":
-        row, column = (unlike(each)[at] for each, at in zip(names, value, strict=True))
-        return f"row {row}, column {column}"
+        places = [unlike(each)[at] for each, at in zip(names, value, strict=True)]
+        if any(re.fullmatch(r"[a-z]+ \d+", name) for name in places):  # "head 0" says what it counts
+            return ", ".join(places)
+        return f"row {places[0]}, column {places[1]}"
     if kind == "bars":
         return ", ".join(f"{name} {bar:.2f}" for name, bar in zip(names, value, strict=True))
     if isinstance(value, float):

@@ -276,7 +276,8 @@ function render({ model, el }) {
 
   /** From one place to another, once or in a loop. */
   function run(from, to, loop = false) {
-    const [mine, begun, whole] = [++turn, performance.now(), abs(to - from) * BEAT];
+    const whole = abs(to - from) * BEAT;
+    const [mine, begun] = [++turn, performance.now() - (loop && at < to ? at * BEAT : 0)];
     goal = to;
     const go = (time) => {
       if (mine !== turn) return;

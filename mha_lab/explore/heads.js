@@ -1,6 +1,6 @@
 // All heads at once: choose a token, and its row is marked in every head, with what each head fetches.
 
-import { add, dot, follow, frame, goals, make, paint, reset, say, scale, sender, set, shade, show, vector } from "./shared.js";
+import { add, dot, follow, frame, goals, make, paint, reset, say, scale, sender, set, shade, show, vector, wide } from "./shared.js";
 
 const NUMBERED = 256; // cells of the largest map that is shown with its numbers
 const READABLE = 13; // px of a row: less has no room for a label
@@ -37,18 +37,18 @@ function most(row, keys) {
 const LOOK = `
 .mha-heads .maps { flex: 1 1 320px; display: flex; flex-wrap: wrap; gap: 14px 18px; align-items: flex-start; min-width: 0; } .mha-heads .parts > .large { min-width: 0; max-width: 100%; }
 .mha-heads .whole { display: grid; grid-template-columns: auto auto; width: max-content; font-size: 12px; line-height: 1; } .mha-heads .whole > button { grid-column: 1 / -1; margin: 0 0 6px; justify-self: start; font-size: 14px; }
-.mha-heads .map { position: relative; border: 1px solid var(--line); width: max-content; cursor: zoom-in; }
+.mha-heads .map { position: relative; border: 1px solid var(--line); width: max-content; cursor: pointer; }
 .mha-heads .chosen-row { position: absolute; left: -3px; right: -3px; border: 2px solid var(--query); pointer-events: none; }
 .mha-heads .names { position: relative; margin-right: 6px; text-align: right; } .mha-heads .names span { display: block; max-width: 6em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.mha-heads .names.even span { display: flex; align-items: center; justify-content: flex-end; } .mha-heads .names .now { font-weight: 700; } .mha-heads .names .alone { position: absolute; right: 0; transform: translateY(-50%); } .mha-heads .names.one { width: 3.5em; }
+.mha-heads .names.even span { display: flex; align-items: center; justify-content: flex-end; } .mha-heads .now { text-shadow: 0.5px 0, -0.5px 0; } .mha-heads .names .alone { position: absolute; right: 0; transform: translateY(-50%); } .mha-heads .names.one { width: 3.5em; }
 .mha-heads .map canvas { width: var(--side); height: var(--high); image-rendering: pixelated; display: block; } .mha-heads .even span { height: calc(var(--high) / var(--rows)); }
 .mha-heads .below { grid-column: 2; display: flex; margin-top: 4px; line-height: 1.3; width: var(--side); } .mha-heads .below span { flex: 1 1 0; min-width: 0; overflow: hidden; text-align: center; white-space: nowrap; }
 .mha-heads .below.tall span { writing-mode: vertical-rl; max-height: 6em; display: flex; align-items: center; text-overflow: ellipsis; }
-.mha-heads [role=option] { margin: 0 2px 4px 0; padding: 1px 6px; } .mha-heads [role=option][aria-selected=true] { border: 2px solid var(--query); padding: 0 5px; font-weight: 600; }
+.mha-heads [role=option] { margin: 0 2px 4px 0; padding: 1px 6px; } .mha-heads [role=option][aria-selected=true] { border: 2px solid var(--query); padding: 0 5px; text-shadow: 0.5px 0, -0.5px 0; }
 .mha-heads [role=listbox] { max-height: 12em; overflow-y: auto; padding: 4px; margin: 0 -4px; }
 .mha-heads :is(.strips, .large .wide) { overflow-x: auto; margin: 5px -3px 0; padding: 3px; } .mha-heads .strips table { white-space: nowrap; } .mha-heads .strips :is(td, th) { padding: 2px 4px; } .mha-heads .strips td { text-align: center; min-width: 36px; }
 .mha-heads .large table { table-layout: fixed; width: max-content; } .mha-heads .large td { width: 42px; height: 30px; padding: 0; text-align: center; border: 1px solid var(--ground); } .mha-heads .large thead th { border: 0; text-align: center; padding: 2px; } .mha-heads .large :is(th) { max-width: 6em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.mha-heads .large .now { outline: 2px solid var(--query); } .mha-heads .large .now th { font-weight: 700; } .mha-heads .large canvas { width: min(512px, 100cqi - 40px); height: auto; } .mha-heads .strips thead th { border: 0; } .mha-heads .strips th[scope=col] { text-align: center; }
+.mha-heads .large .now { outline: 2px solid var(--query); } .mha-heads .large canvas { width: min(512px, 100cqi - 40px); height: auto; } .mha-heads .strips thead th { border: 0; } .mha-heads .strips th[scope=col] { text-align: center; }
 .mha-heads .large label { display: inline-flex; gap: 6px; align-items: center; } .mha-heads .large select { margin: 0; }
 @container mha (width < 640px) { .mha-heads .whole { font-size: 11px; } .mha-heads .below.close span { writing-mode: vertical-rl; display: flex; align-items: center; } }`;
 
@@ -72,51 +72,61 @@ function render({ model, el }) {
   const draft = (label) => make("canvas", { width: n_k, height: n_q, role: "img", "aria-label": label });
   const fill = (canvas, at) => paint(canvas, n_q, n_k, inks, (i, j) => at(i * n_k + j));
 
-  /** The row under a mouse; a finger chooses with the tokens, so that its swipe scrolls the page. */
-  const hover = (canvas) => (event) => {
-    if (event.pointerType === "touch") return;
-    const area = canvas.getBoundingClientRect();
-    choose(Math.min(n_q - 1, Math.max(0, Math.floor(((event.clientY - area.top) / area.height) * n_q))), false);
+  let before = null; // the chosen row, while a mouse is over another one; a click chooses that
+  const over = (row, { pointerType }) => {
+    if (pointerType === "touch") return; // a finger chooses with the tokens, so that its swipe scrolls the page
+    before ??= state().row;
+    choose(row, false);
+  };
+  const leave = () => {
+    if (before !== null) choose(before, true);
   };
 
-  const pass = (row) => (event) => { if (event.pointerType !== "touch") choose(row, false); };
+  /** The row under a mouse. */
+  const hover = (canvas) => (event) => {
+    const area = canvas.getBoundingClientRect();
+    over(Math.min(n_q - 1, Math.max(0, Math.floor(((event.clientY - area.top) / area.height) * n_q))), event);
+  };
+  const pass = (row) => (event) => over(row, event);
 
   // A labelled heatmap for each head; the chosen row gets a frame and keeps its colours.
   const side = Math.max(72, Math.min(180, Math.floor(820 / Math.min(heads, 8)) - 40));
   const ratio = Math.min(2, n_q / n_k);
   const least = Math.min(side, 105); // on a phone, where two maps stand side by side
   const roomy = (least * ratio) / n_q >= READABLE;
-  const wide = least / n_k;
+  const column = least / n_k; // px
   const letters = Math.max(...keys.map((key) => key.length));
   const maps = all.map((h) => {
     const canvas = draft(`heatmap of head ${h}`);
     const mark = make("div", { class: "chosen-row" });
     const box = make("div", {
-      class: "map", title: "Click: enlarge this head",
-      onpointermove: hover(canvas), onpointerleave: (event) => { if (event.pointerType !== "touch") tell(); }, onclick: () => enlarge(h),
+      class: "map", title: "Click: choose this row, enlarge this head",
+      onpointermove: hover(canvas), onpointerleave: leave, onclick: () => enlarge(h),
     }, canvas, mark);
     const button = make("button", { type: "button", onclick: () => pick(h) }, `head ${h}`);
     const rows = roomy ? queries.map((text) => make("span", {}, text)) : [make("span", { class: "alone now" })];
     const names = make("div", { class: roomy ? "names even" : "names one", "aria-hidden": "true" }, ...rows);
-    const below = wide >= READABLE
-      ? make("div", { class: letters * 7 > wide ? "below tall" : letters * 7 + 4 > wide ? "below close" : "below", "aria-hidden": "true" }, ...keys.map((key) => make("span", {}, key)))
+    const below = column >= READABLE
+      ? make("div", { class: letters * 7 > column ? "below tall" : letters * 7 + 4 > column ? "below close" : "below", "aria-hidden": "true" }, ...keys.map((key) => make("span", {}, key)))
       : make("div", { class: "below", "aria-hidden": "true" }, make("span", {}, `${n_k} keys`));
     return { canvas, mark, button, rows, whole: make("div", { class: "whole" }, button, names, box, below) };
   });
 
   // One map enlarged: with its numbers if they fit.
-  const which = make("select", { onchange: () => enlarge(Number(which.value)) }, ...all.map((h) => make("option", { value: h }, `head ${h}`)));
+  const mean = make("option", { value: "average" });
+  const which = make("select", { onchange: () => (which.value === "average" ? join(true) : enlarge(Number(which.value))) },
+    ...all.map((h) => make("option", { value: h }, `head ${h}`)), mean);
   const title = make("p");
   const numbered = n_q * n_k <= NUMBERED;
   const lineOf = (label, i) => {
     const cells = keys.map(() => make("td"));
-    return { cells, line: make("tr", { onpointerenter: pass(i) }, make("th", { scope: "row" }, label), ...cells) };
+    return { cells, line: make("tr", { onpointerenter: pass(i), onclick: () => choose(i, true) }, make("th", { scope: "row" }, label), ...cells) };
   };
   const big = numbered ? { lines: queries.map(lineOf) } : { canvas: draft("the enlarged heatmap") };
   const frameOfBig = make("div", { class: "chosen-row" });
   const sheet = numbered
-    ? make("table", {}, make("thead", {}, make("tr", {}, make("td"), ...keys.map((key) => make("th", { scope: "col" }, key)))), make("tbody", {}, ...big.lines.map(({ line }) => line)))
-    : make("div", { class: "map", onpointermove: hover(big.canvas) }, big.canvas, frameOfBig);
+    ? make("table", { onpointerleave: leave }, make("thead", {}, make("tr", {}, make("td"), ...keys.map((key) => make("th", { scope: "col" }, key)))), make("tbody", {}, ...big.lines.map(({ line }) => line)))
+    : make("div", { class: "map", onpointermove: hover(big.canvas), onpointerleave: leave, onclick: () => choose(state().row, true) }, big.canvas, frameOfBig);
   let painted = null; // what the enlarged map shows
 
   // The tokens: one tab stop, arrow keys move inside it.
@@ -124,7 +134,7 @@ function render({ model, el }) {
     type: "button", role: "option", tabindex: -1,
     onpointerenter: pass(i), onclick: () => choose(i, true), onfocus: () => choose(i, true),
   }, label));
-  const list = make("div", { role: "listbox", "aria-label": "query token", "aria-orientation": "horizontal", onkeydown: (event) => {
+  const list = make("div", { role: "listbox", "aria-label": "query token", "aria-orientation": "horizontal", onpointerleave: leave, onkeydown: (event) => {
     const to = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -n_q, End: n_q }[event.key];
     if (to === undefined) return;
     event.preventDefault();
@@ -132,11 +142,8 @@ function render({ model, el }) {
     tokens[Math.min(n_q - 1, Math.max(0, state().row + to))].focus();
   } }, ...tokens);
 
-  const average = make("button", { type: "button", onclick: () => {
-    send({ _averaged: !state().averaged });
-    draw();
-    tell();
-  } }, "Average the picked heads");
+  const average = make("button", { type: "button", onclick: () => join(!state().averaged) }, "Average the picked heads");
+  const why = make("span"); // a head stays picked
   const strips = make("div", { class: "strips", tabindex: 0, role: "group", "aria-label": "weights of the chosen token" });
   let lines = [];
   const top = weights.reduce((a, b) => Math.max(a, b));
@@ -154,30 +161,41 @@ function render({ model, el }) {
 
   root.append(
     make("style", {}, LOOK),
-    make("p", {}, "Choose a query token. Rows are \u25cf queries, columns are \u25a0 keys. Pick one or more heads to compare them below; click a map to enlarge it."),
+    make("p", {}, "Choose a query token, or click its row in a map. Rows are \u25cf queries, columns are \u25a0 keys. A click on a map also enlarges it. Pick one or more heads to compare them below."),
     list, make("div", { class: "parts" }, make("div", { class: "maps", style: `--side: min(${side}px, 50cqi - 66px); --high: calc(${ratio} * var(--side)); --rows: ${n_q}` }, ...maps.map((map) => map.whole)),
-      make("div", { class: "large" }, make("label", {}, "Enlarged", which), title, make("div", { class: "wide" }, sheet))),
-    scale(), average, strips, ...(values.length ? [make("p", {}, "A head fetches the sum of weight × \u25b2 value.")] : []), tries.node, again);
+      make("div", { class: "large" }, make("label", {}, "Enlarged", which), title, wide(sheet))),
+    scale(), average, why, strips, ...(values.length ? [make("p", {}, "A head fetches the sum of weight × \u25b2 value.")] : []), tries.node, again);
 
-  function choose(row, aloud) {
-    if (row !== state().row) {
-      send({ _row: row });
-      draw();
-    }
-    if (aloud) tell();
+  /** For now, or for good, and then it is said. */
+  function choose(row, stays) {
+    if (stays) before = null;
+    if (row !== state().row) send({ _row: row });
+    else if (!stays) return;
+    draw();
+    if (stays) tell();
   }
 
   function pick(head) {
     const { picked } = state();
     const next = picked.includes(head) ? picked.filter((h) => h !== head) : [...picked, head].sort((a, b) => a - b);
-    if (next.length === 0) return speak("One head always stays picked.");
+    if (next.length === 0) {
+      say(why, "One head always stays picked.");
+      return speak(why.textContent);
+    }
     send({ _picked: next });
+    draw();
+    tell();
+  }
+
+  function join(averaged) {
+    send({ _averaged: averaged });
     draw();
     tell();
   }
 
   function enlarge(head) {
     large = head;
+    before = null;
     if (state().averaged) send({ _averaged: false });
     draw();
     tell();
@@ -201,9 +219,10 @@ function render({ model, el }) {
   /** The numbers or the pixels of the enlarged map, only if it shows another head. */
   function blowUp({ row, picked, averaged }) {
     const shown = averaged ? picked : [large];
-    const name = averaged ? `average of heads ${picked.join(", ")}` : `head ${large}`;
-    which.value = averaged ? "" : large;
-    say(title, [averaged ? name : "", numbered ? "" : `query ${queries[row]}`].filter(Boolean).join(", "));
+    say(mean, `average of ${picked.length > 1 ? "heads" : "head"} ${picked.join(", ")}`);
+    const name = averaged ? mean.textContent : `head ${large}`;
+    which.value = averaged ? "average" : large;
+    say(title, numbered ? "" : `query ${queries[row]}`);
     if (painted === shown.join()) return;
     painted = shown.join();
     const at = (i) => shown.reduce((sum, h) => sum + weights[h * n_q * n_k + i], 0) / shown.length;
@@ -219,6 +238,7 @@ function render({ model, el }) {
 
   function draw() {
     const now = state();
+    say(why, "");
     const place = { top: `${(100 * now.row) / n_q}%`, height: `max(4px, ${100 / n_q}%)` };
     maps.forEach(({ mark, button, rows }, h) => {
       Object.assign(mark.style, place);
@@ -242,7 +262,7 @@ function render({ model, el }) {
         say(lines[r].cells[j], show(weight));
       });
     });
-    tries.look(now);
+    if (before === null) tries.look(now);
   }
 
   function tell() {

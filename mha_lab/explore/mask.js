@@ -132,7 +132,7 @@ function render({ model, el }) {
   const note = make("p", { class: "said", role: "status" });
   let active = null; // the preset that the mask is
   let last = ""; // the button pressed last
-  const behind = (name, reach = Number(width.value)) => preset(name, n_q, n_k, Number(real.value), reach);
+  const behind = (name, reach = width.used) => preset(name, n_q, n_k, real.used, reach);
   const same = (name, reach) => JSON.stringify(behind(name, reach)) === JSON.stringify(state().mask);
   const press = (name) => {
     last = name;
@@ -140,10 +140,20 @@ function render({ model, el }) {
     draw();
     tell(n_q - 1, `${PRESETS[name]}: `); // the last query, whose row differs from preset to preset
   };
-  const amount = (label, min, value, name) => make("input", { type: "number", min, max: n_k, value, "aria-label": `${label}, ${min} to ${n_k}`, oninput: () => say(note, ""), onchange: ({ target }) => {
-    within(target, value, note, label);
-    press(name());
-  } });
+  /** A field for a number. A mask is made as soon as the number is one that can be used, as with a mouse wheel. */
+  const amount = (label, min, value, name) => {
+    const take = (number) => {
+      if (number === field.used) return;
+      field.used = number;
+      press(name());
+    };
+    const field = make("input", { type: "number", min, max: n_k, value, "aria-label": `${label}, ${min} to ${n_k}`, oninput: () => {
+      say(note, "");
+      if (field.value !== "" && field.validity.valid) take(field.valueAsNumber);
+    }, onchange: () => take(within(field, field.used, note, label)) });
+    field.used = value;
+    return field;
+  };
   const real = amount("real tokens", 0, Math.max(1, n_k - 2), () => PADDED[active] ?? "padding");
   const given = keys.findIndex((_, j) => j + 1 < n_k && same("window", j + 1)) + 1; // 0 if the mask is no window
   const width = amount("window width", 1, given || Math.min(2, n_k), () => WINDOWED[active] ?? "window");
@@ -174,7 +184,8 @@ function render({ model, el }) {
   ], state());
   const again = reset(model, ["_mask"], send, () => {
     last = "";
-    for (const input of [real, width]) input.value = input.defaultValue;
+    for (const input of [real, width]) input.value = input.used = Number(input.defaultValue);
+    convention = "boolean";
     say(note, "");
     tries.clear();
     draw();

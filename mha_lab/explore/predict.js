@@ -3,7 +3,6 @@
 import { choice, follow, frame, make, say, sender, set, thumb, unlike, wide } from "./shared.js";
 
 const SLACK = 1 + 1e-5; // what is right by a hair stays right after rounding
-const NEAR = 0.25; // no bar is further from those of a wrong idea
 const YOU = "\u25cb";
 const TRUTH = "\u25c6";
 
@@ -18,10 +17,14 @@ function off(kind, a, b) {
 export function compute({ kind, guess, known }) {
   const [truth, ...ideas] = known.map((each) => ({ ...each, off: off(kind, guess, each.value) }));
   if (truth.off <= truth.within * SLACK) return { right: true, verdict: "Right." };
-  const reach = (each) => (kind === "bars" ? NEAR : each.within) * SLACK;
-  const near = ideas.filter((each) => each.off < truth.off && each.off <= reach(each));
+  const near = ideas.filter((each) => each.off < truth.off && each.off <= each.within * SLACK);
   const [idea] = near.sort((a, b) => a.off - b.off);
   return { right: false, verdict: idea ? `Not this one. ${idea.say}` : "Not this one." };
+}
+
+/** A cell in words. Names such as "head 0" say themselves what they count. */
+export function place(row, column) {
+  return [row, column].some((name) => /^[a-z]+ \d+$/.test(name)) ? `${row}, ${column}` : `row ${row}, column ${column}`;
 }
 
 /** What Python wrote so that nobody reads it by accident. */
@@ -30,7 +33,7 @@ export function decode(text) {
 }
 
 // One part for each kind: `nodes` to show, `draft()` what is chosen so far or null, `clear()`,
-// `show(guess, truth)` marks both and takes no more input, `words(guess)`.
+// `show(guess, truth)` marks both and takes no more input, `words(guess)`, `missing` is said if there is no draft.
 const mark = (mine) => make("span", { class: mine ? "you" : "truth" }, mine ? `${YOU} your answer` : `${TRUTH} the truth`);
 
 function choiceOf(options) {
@@ -111,7 +114,7 @@ function cellOf([rows, columns]) {
   return {
     nodes: [wide(table)], first: () => cells[0][0], draft: () => chosen, clear,
     show: (guess, truth) => { chosen = guess; draw(truth); },
-    words: ([i, j]) => `row ${told[i]}, column ${toldColumns[j]}`, missing: "Pick a cell first.",
+    words: ([i, j]) => place(told[i], toldColumns[j]), missing: "Pick a cell first.",
   };
 }
 
@@ -137,10 +140,16 @@ function barsOf(names) {
   const fill = (values) => lines.forEach(({ input }, i) => { input.value = values[i]; });
   return {
     nodes: [make("div", { class: "bars" }, make("p", {}, "Set each bar from 0 to 1"), ...lines.map(({ row }) => row), make("div", { class: "ends" }, make("span", {}, "0"), make("span", {}, "1")))],
-    first: () => lines[0].input, draft: () => (moved ? now() : null),
+    first: () => lines[0].input,
+    draft: () => {
+      if (moved) return now();
+      moved = true; // zeros are an answer too, at the second press
+      return null;
+    },
     clear: () => { moved = false; fill(names.map(() => 0)); draw(); },
     show: (guess, truth) => { fill(guess); draw(guess, truth); },
-    words: (guess) => names.map((name, i) => `${name} ${guess[i].toFixed(2)}`).join(", "), missing: "Move a bar first.",
+    words: (guess) => names.map((name, i) => `${name} ${guess[i].toFixed(2)}`).join(", "),
+    missing: "All bars are at 0. Move them, or press Commit again if this is your answer.",
   };
 }
 
@@ -187,6 +196,7 @@ function render({ model, el }) {
   const hint = make("p");
   const lines = ["mine", "true", "verdict", "because"].map((name) => make("p", { class: name }));
   const after = make("div", {}, ...lines, again);
+  for (const change of ["input", "click"]) part.nodes.forEach((node) => node.addEventListener(change, () => say(hint, "")));
   root.classList.add("predict");
   root.append(make("style", {}, LOOK), make("p", { class: "ask" }, model.get("_text")), ...part.nodes, ready, hint, after);
   // The keys are for this question: JupyterLab would move to another cell. A key held down answers once.
@@ -195,7 +205,8 @@ function render({ model, el }) {
     if (!event.ctrlKey && !event.metaKey && !event.altKey && !event.shiftKey && event.key !== "Escape") event.stopPropagation();
   });
 
-  function commit() {
+  function commit(event) {
+    if (event?.detail > 1) return; // the second half of a double click
     const guess = part.draft();
     say(hint, guess === null ? part.missing : "");
     if (guess === null) return speak(part.missing);

@@ -34,10 +34,16 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** A box for what can be wider than the page. It says so as long as something is out of sight. */
+/** A box for what can be wider than the page. As long as something is out of sight, it says so, and arrow keys scroll it. */
 export function wide(content) {
   const box = make("div", { class: "wide" }, content);
-  const watch = new ResizeObserver(() => box.classList.toggle("cut", box.scrollWidth > box.clientWidth + 1));
+  const watch = new ResizeObserver(() => {
+    const cut = box.classList.toggle("cut", box.scrollWidth > box.clientWidth + 1);
+    if (box.querySelector("button, input")) return; // these scroll it
+    const spoken = { tabindex: 0, role: "group", "aria-label": "a table that scrolls sideways" };
+    if (cut) set(box, spoken);
+    else Object.keys(spoken).forEach((name) => box.removeAttribute(name));
+  });
   [box, content].forEach((each) => watch.observe(each));
   return box;
 }
@@ -313,6 +319,7 @@ const STYLE = `
 .mha :where(.parts) { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-start; margin: 8px 0; }
 .mha p { margin: 6px 0; }
 .mha .wide { overflow-x: auto; max-width: 100%; } .mha .wide.cut::before { content: "\\2194\\a0 Scroll sideways to see all of it."; position: sticky; left: 0; display: block; width: max-content; font-size: 12px; }
+.mha .wide tr > :first-child { position: sticky; left: 0; z-index: 1; background: var(--ground); }
 .mha table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .mha th, .mha td { padding: 2px 8px; text-align: right; font-weight: normal; color: inherit; background: none; }
 .mha th[scope=row], .mha caption { text-align: left; }
@@ -323,7 +330,7 @@ const STYLE = `
 .mha :where(button, select, input[type=number]) { min-width: var(--target); min-height: var(--target); }
 .mha button, .mha select { font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line);
   border-radius: 4px; padding: 3px 10px; margin: 0 6px 6px 0; cursor: pointer; }
-.mha :where(button)[aria-pressed=true] { border: 2px solid var(--accent); padding: 2px 9px; font-weight: 600; }
+.mha :where(button)[aria-pressed=true] { border: 2px solid var(--accent); padding: 2px 9px; text-shadow: 0.4px 0, -0.4px 0; }
 .mha :is(button:disabled, [aria-disabled=true]) { opacity: 0.5; border-style: dashed; cursor: not-allowed; }
 .mha select { max-width: 12em; } .mha option { color: inherit; background: var(--ground); }
 .mha :where(input[type=number]) { font-family: inherit; width: 5.5em; color: inherit; background: var(--ground); border: 1px solid var(--line); }

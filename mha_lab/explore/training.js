@@ -73,7 +73,7 @@ function tries({ names, heads, truth, steps }, at) {
 const LOOK = `
 .training .top { position: sticky; top: var(--over, 0px); z-index: 1; background: var(--ground); border-bottom: 1px solid var(--line); padding-bottom: 4px; }
 .training .line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 12px; } .training .line fieldset { margin-bottom: 4px; } .training .now { font-weight: 600; font-variant-numeric: tabular-nums; }
-.training svg { display: block; cursor: pointer; } .training .over { position: relative; } .training .handle { position: absolute; top: 0; width: 44px; height: 100%; margin-left: -22px; cursor: ew-resize; touch-action: pan-y; } .training svg text { font-size: 12px; font-variant-numeric: tabular-nums; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; }
+.training svg { display: block; cursor: pointer; user-select: none; } .training .over { position: relative; } .training .handle { position: absolute; top: 0; width: 44px; height: 100%; margin-left: -22px; cursor: ew-resize; touch-action: pan-y; } .training svg text { font-size: 12px; font-variant-numeric: tabular-nums; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; }
 .training input[type=range] { display: block; height: max(28px, var(--target)); width: 100%; margin: 0; outline-offset: -3px; pointer-events: none; appearance: none; background: linear-gradient(var(--line), var(--line)) center / 100% 2px no-repeat; }
 ${thumb(".training input[type=range]", "width: 16px; height: 16px; border: 0; border-radius: 50%; background: var(--accent);")}
 .training :is(.model, .half) { display: flex; align-items: center; gap: 8px; font-variant-numeric: tabular-nums; margin: 2px 0; } .training :is(.model, .half) svg { flex: none; }
@@ -159,8 +159,20 @@ function render({ model, el }) {
     slider.focus({ preventScroll: true });
     go(steps[0] + (clientX - svg.getBoundingClientRect().left - LEFT) / unit());
   };
-  svg.addEventListener("click", hit);
-  const track = make("div", { class: "over", onclick: (event) => { if (event.target === track) hit(event); } }, slider, grips[1]);
+  const track = make("div", { class: "over" }, slider, grips[1]);
+  // A finger taps. A mouse may also go on: what it has hit brings the handle there, which it then drags.
+  let mouse = false;
+  [svg, track].forEach((area, i) => {
+    area.addEventListener("pointerdown", (event) => {
+      if (grips.includes(event.target)) return;
+      mouse = event.pointerType !== "touch";
+      if (!mouse || event.button > 0) return;
+      event.preventDefault();
+      hit(event);
+      grips[i].dispatchEvent(new PointerEvent("pointerdown", event));
+    });
+    area.addEventListener("click", (event) => { if (!mouse && !grips.includes(event.target)) hit(event); });
+  });
   const play = make("button", { type: "button", onclick: () => (timer === null ? start() : halt(true)) });
   const stepBy = (way, text) => make("button", { type: "button", onclick: () => { halt(); go(by(way)); } }, text);
   const chosen = choice("seed", seeds.map((seed) => [seed, seed]), (seed) => { halt(); moving = false; send({ _seed: Number(seed) }); tell(); });

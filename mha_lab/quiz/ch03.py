@@ -56,6 +56,7 @@ def average_of_heads(rng: Rng | None) -> Question:
         wrong={
             "These are the weights of head 0 alone.": rows[0],
             "These are the larger weights of both heads. They sum to more than 1.": [max(p) for p in both],
+            "These are the sums of both rows. The average is half of each sum.": [sum(p) for p in both],
             "These weights are all equal, but each head looks mainly at one token.": [1 / len(names)]
             * len(names),
         },

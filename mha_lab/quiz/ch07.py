@@ -68,10 +68,12 @@ def reach_of_interval(rng):
         ["counts-problems", "not-divided", "divided-by-n"],
         read=lambda ends: round((ends[1] - ends[0]).item() / 2, 5),
     )
-    normal = 1.96 * each.std().item() / math.sqrt(len(gaps))
+    spread = each.std().item()
+    mean_off = spread / math.sqrt(len(gaps))
+    normal = 1.96 * mean_off
     return Question(
         text=f"For another task, five seeds gave the gaps {', '.join(f'{gap:.2f}' for gap in gaps)}. Their "
-        f"mean is {each.mean():.2f} and their standard deviation is {each.std():.4f}. Each model answered "
+        f"mean is {each.mean():.2f} and their standard deviation is {spread:.4f}. Each model answered "
         f"{problems} problems. The factor t is {t} for five numbers. How far does the 95% interval "
         "extend on each side of the mean?",
         answer=answer,
@@ -79,8 +81,10 @@ def reach_of_interval(rng):
             **wrong,
             "The factor 1.96 is for many numbers. With only five, their standard deviation is uncertain, and "
             "the factor is larger.": round(normal, 5),
+            "This is the standard deviation divided by sqrt(5). The factor t is missing.": round(mean_off, 5),
+            "This is how far the five gaps spread. Their mean spreads less.": round(spread, 5),
         },
-        because=f"Five training runs were repeated independently, so it is {t} · {each.std():.4f} / sqrt(5).",
+        because=f"Five training runs were repeated independently, so it is {t} · {spread:.4f} / sqrt(5).",
         section=SECTIONS["reach_of_interval"],
     )
 

@@ -417,7 +417,9 @@ class TestPage:
         assert (value(page, "_playing"), page.get_by_role("button", name="Play").count()) == (False, 1)
         page.wait_for_timeout(200)
         assert (value(page, "_at"), at > 0) == (at, True)
+        page.evaluate("model.set('_at', 3.4)")
         page.get_by_role("button", name="Play").click()
+        assert page.get_by_label("steps").evaluate("(slider) => slider.valueAsNumber") > 3  # it goes on
         page.wait_for_timeout(1000)
         grip(page, "dog: value, number 0").press("ArrowLeft")
         assert not value(page, "_playing")

@@ -181,7 +181,11 @@ def test_a_token_lights_its_row_in_all_heads(shown):
     page.get_by_role("button", name="head 1").click()
     assert value(page, "_picked") == [1]
     assert page.get_by_role("status").inner_text() == "One head always stays picked."
+    assert page.get_by_text("One head always stays picked.").count() == 2  # heard and seen
     page.get_by_role("button", name="head 0").click()
+    assert page.get_by_text("One head always stays picked.").count() == 0
+    assert value(page, "_row") == 4  # the mouse has left the map
+    page.get_by_role("option").nth(1).click()
     page.get_by_role("button", name="Average").click()
     assert page.locator(".strips tbody th").all_inner_texts() == ["average"]
     drawn = [float(text) for text in page.locator(".strips td").all_inner_texts()]
@@ -209,9 +213,46 @@ def test_a_head_is_enlarged_with_numbers_and_shows_what_it_fetches(shown):
     assert value(page, "_row") == 3
     page.get_by_role("option", name="saw").click()
     page.get_by_role("button", name="Average").click()
+    shown_now = page.get_by_label("Enlarged").locator("option:checked").inner_text
+    assert shown_now() == "average of heads 0, 1"
+    page.get_by_label("Enlarged").select_option("head 1")
+    assert (value(page, "_averaged"), shown_now()) == (False, "head 1")
+    page.get_by_label("Enlarged").select_option("average of heads 0, 1")
+    assert value(page, "_averaged") is True
     assert large() == pytest.approx(weights.mean(0).flatten().tolist(), abs=0.006)
     assert fetched.all_inner_texts() == ["0.00"]
     assert "so it fetches 0.00" in page.get_by_role("status").inner_text()
+
+
+@pytest.mark.parametrize("width", [700, 1000, 1280])
+def test_a_mouse_over_the_maps_shows_a_row_and_moves_nothing_and_a_click_chooses_it(shown, width):
+    """On its way to another button, the mouse crosses rows that nobody has chosen."""
+    words = ["a", "dog", "chased", "horse", "mouse"]
+    page = shown(explore.heads(examples.heads()._all, words, row=2))
+    page.set_viewport_size({"width": width, "height": 900})
+    inside = page.evaluate_handle("[...document.querySelectorAll('.mha *:not(.chosen-row)')]")
+    places = "(all) => all.map((one) => one.getBoundingClientRect()).map(({ x, y }) => `${x} ${y}`)"
+    for area in (".maps .map >> nth=0", ".maps .map >> nth=1", ".large tbody", "[role=listbox]"):
+        seen, before = set(), inside.evaluate(places)
+        for i in range(5):
+            box = page.locator(area).bounding_box()
+            if area == "[role=listbox]":
+                page.get_by_role("option").nth(i).hover()
+            else:
+                page.mouse.move(box["x"] + 20, box["y"] + (i + 0.5) * box["height"] / 5)
+            seen.add(value(page, "_row"))
+            assert inside.evaluate(places) == before
+        assert seen == {0, 1, 2, 3, 4}
+        page.mouse.move(5, 5)
+        assert value(page, "_row") == 2
+    for i, head in ((4, 1), (0, 0), (3, 1)):
+        box = page.locator(".maps .map").nth(head).bounding_box()
+        page.mouse.click(box["x"] + 20, box["y"] + (i + 0.5) * box["height"] / 5)
+        page.mouse.move(5, 5)
+        assert (value(page, "_row"), page.get_by_label("Enlarged").input_value()) == (i, str(head))
+    page.locator(".large tbody tr").nth(2).click()
+    page.mouse.move(5, 5)
+    assert value(page, "_row") == 2
 
 
 def test_the_names_of_keys_stay_apart_on_a_phone(shown):
@@ -263,12 +304,23 @@ def test_a_mask_is_painted_and_typed(shown):
     page.get_by_role("button", name="Padding", exact=True).click()
     assert value(page, "_mask") == [[True, True, False, False, False]] * 5
     page.get_by_role("button", name="Causal", exact=True).click()
-    for typed, kept in {"-3": "1", "2.5": "3", "9": "5", "": "2"}.items():
+    for typed, kept in {"-3": "1", "2.5": "3", "9": "5", "": "5"}.items():
         width.fill(typed)
         width.press("Tab")
         assert (width.input_value(), sum(value(page, "_mask")[4])) == (kept, int(kept))
+    for field, seen in zip(fields, (4, 3), strict=True):  # at once, as a mouse wheel changes it
+        field.fill("4")
+        assert sum(value(page, "_mask")[4]) == seen
+    cell(0, 4).click()
+    painted = value(page, "_mask")
+    for field, typed in product(fields, ("", "4")):  # no other number: what was painted stays
+        field.fill(typed)
+        field.press("Tab")
+        assert (field.input_value(), value(page, "_mask")) == ("4", painted)
+    page.get_by_label("additive").check()
     page.get_by_role("button", name="Reset").click()
     assert [field.input_value() for field in fields] == ["3", "2"]
+    assert page.get_by_label("boolean").is_checked()
     page.get_by_label("additive").check()
     assert eval(
         page.locator("pre").inner_text().split("mask = ")[1], {"torch": torch, "inf": torch.inf}
@@ -294,6 +346,24 @@ def test_a_table_wider_than_the_page_says_that_it_scrolls(shown, width, hints):
         .filter((box) => getComputedStyle(box, "::before").content.includes("Scroll")).length === hints""",
         arg=hints,
     )
+    found = Axe().run(page).response["violations"]
+    assert [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in found] == []
+    weights = page.get_by_role("group", name="a table that scrolls sideways")
+    assert weights.count() == hints // 2  # the mask's own table has buttons
+    if hints:
+        weights.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("(box) => box.scrollLeft > 0", arg=weights.element_handle())
+
+
+def test_the_names_of_the_rows_stay_in_sight_on_a_phone(shown):
+    page = shown(explore.mask(torch.zeros(7, 7)), device=PHONE)
+    boxes = page.locator(".wide")
+    for box in boxes.all():
+        box.evaluate("(box) => { box.scrollLeft = 1000; }")
+        name, last = (box.locator("tbody tr").first.locator(each) for each in ("th", "td >> nth=6"))
+        left = box.bounding_box()["x"]
+        assert (name.bounding_box()["x"], last.is_visible()) == (pytest.approx(left, abs=1), True)
 
 
 def test_the_preset_that_the_mask_is_stays_marked_and_a_number_keeps_it_causal(shown):

@@ -46,7 +46,8 @@ GUESSES = {
         ([0.3, 0.7], torch.tensor([0.3, 0.7]), FIRST),
         ([0.6, 0.5], torch.tensor([0.6, 0.5]), SECOND),
         ([1, 0], torch.tensor([1.0, 0.0]), None),
-        ([1, 1], torch.tensor([1.0, 1.0]), None),  # nearest to the second idea, and far from it
+        ([1, 1], torch.tensor([1.0, 1.0]), None),
+        ([0.35, 0.35], torch.tensor([0.35, 0.35]), None),  # nearest to the second idea, but not near
     ],
 }
 ALL = [(kind, *each) for kind in KINDS for each in GUESSES[kind]]
@@ -128,6 +129,33 @@ def test_a_number_is_right_within_its_last_digit_or_one_percent(truth, right, wr
         for guess in guesses:
             asked._guess = guess
             assert asked.right is expected, guess
+
+
+@pytest.mark.parametrize(
+    ("guess", "named"), [(0.0277, "B."), (0.028, "B."), (0.03, None), (0.0175, "A."), (0.0141, None)]
+)
+def test_a_small_number_is_a_wrong_idea_only_within_its_second_digit(guess, named):
+    asked = explore.predict("How far?", 0.0393, {"A.": 0.0176, "B.": 0.0277})
+    asked._guess = guess
+    assert asked._judged()[1] == f"Not this one. {named or ''}".strip()
+
+
+CELLS = {
+    ("head 1", "row 2"): "head 1, row 2",
+    ("query", "head 1"): "query, head 1",
+    ("chased", "dog"): "row chased, column dog",
+    ("0", "3"): "row 0, column 3",
+    ("2 dog", "5 it"): "row 2 dog, column 5 it",
+}
+
+
+@pytest.mark.parametrize(("names", "told"), CELLS.items())
+def test_a_cell_in_words(names, told):
+    rows, columns = ([name, "other"] for name in names)
+    asked = explore.predict("Where?", (0, 0), labels=(rows, columns))
+    asked._guess = [0, 0]
+    assert f"Your answer: {told}." in asked.describe()
+    assert f"The truth: {told}." in asked.describe()
 
 
 # From before the question.
@@ -226,12 +254,20 @@ class TestInABrowser:
         press(page, "Commit")
         assert guessed(page) is None
         hint = page.get_by_role("status").inner_text()
-        assert re.fullmatch("(Pick|Type|Move) .* first.*", hint)
+        assert re.fullmatch("(Pick|Type) .* first.*|All bars are at 0. .*", hint)
         assert page.get_by_text(hint).count() == 2  # heard and seen
         set_up(page, kind, GUESSES[kind][0][0])
+        assert page.get_by_text(hint).count() == 1  # what was missing is there
         assert guessed(page) is None  # a draft is not an answer
         page.get_by_role("button", name="Commit").dblclick()
         assert page.get_by_role("button", name="Try again").is_visible()
+
+    def test_untouched_bars_are_an_answer_at_the_second_press_but_not_at_a_double_click(self, shown):
+        page = shown(question("bars"))
+        page.get_by_role("button", name="Commit").dblclick()
+        assert guessed(page) is None
+        press(page, "Commit")
+        assert guessed(page) == [0, 0]
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_with_the_keyboard_alone(self, shown, kind):
@@ -300,6 +336,11 @@ class TestInABrowser:
         text = page.locator(".mha").evaluate("(root) => root.textContent")
         assert all(label in text for label in (nasty if labels else (nasty[0], nasty[2], nasty[4])))
         assert page.locator(".mha img, .mha script").count() == 0
+
+    def test_a_cell_has_the_same_words_as_in_python(self, shown):
+        page = shown(question("cell"))
+        found = page.evaluate("(all) => all.map((names) => module.place(...names))", [*map(list, CELLS)])
+        assert found == [*CELLS.values()]
 
     def test_python_and_javascript_agree(self, shown):
         chance, page = random.Random(0), shown(question("number"))

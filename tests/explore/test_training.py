@@ -308,6 +308,22 @@ class TestPage:
         page.mouse.move(at(10), box["y"] + 60)  # let go: it stays
         assert value(page, "_step") == 100
 
+    @pytest.mark.parametrize("over", ["svg", ".over input"])
+    def test_a_mouse_may_begin_anywhere_on_the_chart_and_on_the_slider(self, shown, over):
+        """On the numbers of the axis too, which the mouse would select."""
+        page = shown(examples.training())
+        box = page.locator(over).first.bounding_box()
+        for start, end in ((0.3, 0.7), (0.9, 0.2), (0.5, 0.95)):
+            y = box["y"] + box["height"] - 12
+            page.mouse.move(box["x"] + start * box["width"], y)
+            page.mouse.down()
+            first = value(page, "_step")
+            page.mouse.move(box["x"] + end * box["width"], y, steps=5)
+            page.mouse.up()
+            assert first == pytest.approx(100 * start, abs=10)
+            assert value(page, "_step") == pytest.approx(100 * end, abs=10)
+            assert page.evaluate("String(getSelection())") == ""
+
     def test_it_plays_to_the_end_and_stops_when_something_is_touched(self, shown):
         page = shown(examples.training())
         button = page.get_by_role("button", name="Play")
