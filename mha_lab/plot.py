@@ -244,8 +244,7 @@ def head_heatmaps(
     for head, title, ax in zip(data, titles, axes, strict=True):
         _draw_heatmap(head, ax, title=title, cbar=False)
     if made_here:
-        bar = axes[0].figure.colorbar(axes[0].collections[0], ax=list(axes), fraction=0.04, pad=0.02)
-        bar.set_label("weight")
+        _one_bar(axes, "weight")
     return axes
 
 
@@ -257,6 +256,8 @@ def contribution_heatmaps(
     axes: Sequence[Axes] | np.ndarray | None = None,
 ) -> np.ndarray:
     """What each head writes to the output, and the sum, on one scale: ochre below 0, teal above.
+
+    The scale ends at the next round number (1, 2 or 5 times a power of 10).
 
     Args:
         contributions: ``(heads, n, d_model)``, as ``head_h @ w_o[rows of h]``.
@@ -282,13 +283,15 @@ def contribution_heatmaps(
     parts = [*contributions.detach().double().cpu().numpy()]
     parts.append(sum(parts))
     texts = [
-        np.char.mod("%.2f", part) if part.size <= MAX_ANNOTATED else np.full(part.shape, "") for part in parts
+        np.char.mod("%.2f", part.round(2) + 0.0) if part.size <= MAX_ANNOTATED else np.full(part.shape, "")
+        for part in parts
     ]
     names = [f"head {h} writes" for h in range(heads)] + ["sum: the output"]
-    axes = _grid(heads + 1, 4, texts[0]) if axes is None else np.asarray(axes).reshape(-1)
+    made_here = axes is None
+    axes = _grid(heads + 1, 4, texts[0]) if made_here else np.asarray(axes).reshape(-1)
     if len(axes) != heads + 1:
         expect.fail(ValueError, "axes", f"{heads + 1}, one for each head and one for the sum", len(axes))
-    limit = max(np.abs(part).max() for part in parts) or 1.0
+    limit = _round_up(max(np.abs(part).max() for part in parts))
     for ax, part, written, name in zip(axes, parts, texts, names, strict=True):
         sns.heatmap(
             part,
@@ -308,6 +311,9 @@ def contribution_heatmaps(
         most = f"largest {part[row, column]:.2f}, for {rows[row]} at {columns[column]}"
         ax.set(xlabel="feature", ylabel="token", title=name, label=f"{name}: {n} by {d_model}, {most}.")
         ax.tick_params(axis="y", rotation=0)
+    if made_here:
+        axes[0].figure.set_figheight(axes[0].figure.get_figheight() + 0.6)
+        _one_bar(axes, "contribution", "bottom")
     return axes
 
 
@@ -1133,6 +1139,12 @@ def write_number(
     ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", **look)
 
 
+def _round_up(number: float) -> float:
+    """The next of 1, 2 and 5 times a power of 10; 1 for 0."""
+    power = 10.0 ** math.floor(math.log10(number or 1))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= number)
+
+
 def show(drawn: Axes | Figure | np.ndarray, alt: str | None = None) -> None:
     """Show a picture under a cell, once, with a text for readers who cannot see it.
 
@@ -1245,6 +1257,12 @@ def _grid(heads: int, columns: int, texts: np.ndarray, bar: float = 0.0) -> np.n
     for spare in grid.flat[heads:]:
         spare.set_visible(False)
     return grid.flat[:heads]
+
+
+def _one_bar(axes: np.ndarray, label: str, place: str = "right") -> None:
+    """One colour bar for a figure of heatmaps on one scale."""
+    drawn, look = axes[0].collections[0], {"fraction": 0.04, "pad": 0.02, "label": label}
+    axes[0].figure.colorbar(drawn, ax=list(axes), location=place, **look)
 
 
 def _draw_heatmap(data: HeatmapData, ax: Axes, *, title: str | None, cbar: bool) -> Axes:

@@ -180,9 +180,19 @@ def test_contributions_stand_beside_their_sum_on_one_scale():
     shown = [drawn_values(ax).tolist() for ax in axes]
     assert shown == [[[1.0, -2.0, 0.0]], [[0.5, -3.0, 0.0]], [[1.5, -5.0, 0.0]]]
     assert {ax.collections[0].get_clim() for ax in axes} == {(-5.0, 5.0)}
+    (bar,) = {*axes[0].figure.axes} - {*axes}
+    assert (bar.get_xlim(), bar.get_xlabel()) == ((-5.0, 5.0), "contribution")
     assert [ax.get_title() for ax in axes] == ["head 0 writes", "head 1 writes", "sum: the output"]
     assert [label.get_text() for label in axes[2].get_xticklabels()] == ["noun", "verb", "size"]
     assert axes[2].get_label() == "sum: the output: 1 by 3, largest -5.00, for saw at verb."
+
+
+@pytest.mark.parametrize(
+    ("most", "limit"), [(0.0, 1), (0.03, 0.05), (1.0, 1), (1.01, 2), (5.1, 10), (200, 200)]
+)
+def test_the_scale_of_contributions_ends_at_a_round_number(most, limit):
+    axes = plot.contribution_heatmaps(torch.tensor([[[-most, 0.0, 0.0]]], dtype=torch.float64))
+    assert axes[0].collections[0].get_clim() == pytest.approx((-limit, limit))
 
 
 FLOW = (toy.embeddings(), *toy.single_head_weights(), toy.tokens())

@@ -9,6 +9,7 @@ belong to the minutes of their exercise.
 import math
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from nbformat import NotebookNode
 
@@ -61,6 +62,7 @@ def cost(cell: NotebookNode) -> float:
     return words / WORDS_A_MINUTE + PREDICTION * text.count("**Predict**")
 
 
-def minutes(notebook: NotebookNode) -> int:
-    """The minutes of the core path, rounded up to the next 5."""
-    return 5 * math.ceil(sum(map(cost, core(notebook))) / 5)
+def minutes(notebook: NotebookNode, before: str | None = None) -> int:
+    """The minutes of the core path, or of what stands before a heading of it, rounded up to the next 5."""
+    cells = takewhile(lambda cell: not (before and cell.source.startswith(before)), core(notebook))
+    return 5 * math.ceil(sum(map(cost, cells)) / 5)

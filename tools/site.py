@@ -30,6 +30,7 @@ from mha_lab import explore, toy
 from mha_lab.explore import _widget
 from tools import sheets
 from tools.notebooks import PREDICT, read_whole
+from tools.pace import minutes
 from tools.sync import BRANCH, LAUNCH, Chapter, address, between, chapter_paths, chapter_table, published
 
 ROOT = Path(__file__).parents[1]
@@ -131,14 +132,15 @@ def first_page(
 
     ``drawn`` has a picture for some of the chapters' cards. ``flow`` is the first explorable.
     """
-    first = chapters[0]
+    first, soon = chapters[0], minutes(notebooks[0], before="## 2 ")
     cards = [
         (chapter, drawn.get(chapter.name) or still(notebook))
         for chapter, notebook in zip(chapters, notebooks, strict=True)
     ]
     parts = {
         "flow": flow,
-        "start": f'<a class="start" href="{first.name}.html">Start: {first.minutes} minutes</a>',
+        "start": f'<a class="start" href="{first.name}.html">Start, {soon} minutes</a> for a look '
+        f"inside a trained model. All of the first chapter takes {first.minutes}.",
         "cards": f'<div class="cards">{"".join(card(*each) for each in cards)}</div>',
         "model": stored(notebooks, "model"),
     }

@@ -59,9 +59,7 @@ class Predict(Explorable):
         if off[0] <= truth["within"] * SLACK:
             return True, "Right.", truth
         near = [
-            (d, w)
-            for d, w in zip(off[1:], ideas, strict=True)
-            if d < off[0] and d <= w["within"] * SLACK
+            (d, w) for d, w in zip(off[1:], ideas, strict=True) if d < off[0] and d <= w["within"] * SLACK
         ]
         idea = min(near, key=lambda each: each[0])[1]["say"] if near else ""
         return False, f"Not this one. {idea}".strip(), truth

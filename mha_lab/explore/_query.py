@@ -91,8 +91,9 @@ class KeyPlane(Explorable):
         return f"A query at ({at}), scale {self._scale:.3g}. Weights: {shares}. Fetched value: ({fetched})."
 
     def still(self) -> Figure:
-        """Keys and query as arrows; value and weight of each key, the fetched value and the scale."""
+        """Keys and query as arrows; score, value and weight of each key, the fetched value and the scale."""
         output, weights = (each.tolist() for each in self._attend())
+        products = [sum(a * b for a, b in zip(key, self._query, strict=True)) for key in self._keys]
         figure, (plane, bars) = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
         for i, ((x, y), name, weight) in enumerate(
             zip(self._keys, short(self._labels), weights, strict=True)
@@ -122,9 +123,11 @@ class KeyPlane(Explorable):
         plane.axvline(0, color="0.8", linewidth=0.8, zorder=0)
         drawn = bars.barh(range(len(weights)), weights, color=COLOURS["weight"])
         bars.bar_label(drawn, [f"{weight:.2f}" for weight in weights], padding=3)
+        rows = zip(short(self._labels), products, self._values, strict=True)
         names = [
-            f"■ {name}\n▲ value {written(value, whole=True)}"
-            for name, value in zip(short(self._labels), self._values, strict=True)
+            f"■ {name}: q · k {product:.1f}, score {self._scale * product:.1f}\n"
+            f"▲ value {written(value, whole=True)}"
+            for name, product, value in rows
         ]
         name_rows(bars, names)
         title = f"fetched value {written(output)}\nscale {self._scale:.3g}"

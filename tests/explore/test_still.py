@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex, to_rgb
+from matplotlib.text import Text
 from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image
@@ -110,6 +111,15 @@ def test_the_still_of_positions_has_the_strip_and_the_lengths(still):
         query, key, angle = (float(x) for x in product.replace("cos", "").split("×"))
         assert query * key * np.cos(angle) == pytest.approx(part, abs=0.04)
         assert float(total.removeprefix("= ")) == pytest.approx(part, abs=0.005)
+
+
+def test_the_still_of_a_query_has_the_numbers_of_the_live_table():
+    picture = examples.query()
+    written = "".join(text.get_text() for text in picture.still().findobj(Text))
+    for key, value in zip(picture._keys, picture._values, strict=True):
+        product = key[0] + 1.5 * key[1]  # the query is (1, 1.5)
+        assert f"q · k {product:.1f}, score {product / 2**0.5:.1f}" in written
+        assert f"value ({value[0]:g}, {value[1]:g})" in written
 
 
 @pytest.mark.parametrize("name", ["query", "online_softmax", "positions", "model", "flow"])

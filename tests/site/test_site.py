@@ -325,6 +325,7 @@ def test_start_is_on_the_first_screen(browser, roots, width, height):
     context = browser.new_context(viewport={"width": width, "height": height})
     page = open_page(context, roots["http"], "index.html")
     begins = page.get_by_role("link", name=re.compile("^Start"))
+    assert begins.inner_text() == "Start, 15 minutes"  # step 1 of chapter 00
     box = begins.bounding_box()
     assert 0 < box["y"] < box["y"] + box["height"] < height
     said = page.locator(".bd-article section > p").first.inner_text()
