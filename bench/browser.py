@@ -125,3 +125,17 @@ def finger(page, x, y, dx, dy):
         client.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
         page.wait_for_timeout(16)
     client.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+# What a keyboard can move in an explorable, focused; the value is the key that moves it.
+FOCUS = """(number) => {
+  const one = document.querySelectorAll(".mha")[number];
+  one.scrollIntoView({ block: "center" });
+  const find = (selector) => [...one.querySelectorAll(selector)].find((part) => part.checkVisibility());
+  const button = [...one.querySelectorAll("button:not([disabled])")]
+    .find((part) => /^(Next|Write one|Causal)/.test(part.textContent.trim()));
+  const part = button ?? find("[role=slider], input[type=range]") ?? find("[role=option][tabindex='0']");
+  part.focus();
+  return button ? "Space" : "ArrowRight";
+}"""
+TOLD = "(number) => document.querySelectorAll('.mha')[number].innerText"

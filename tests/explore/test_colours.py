@@ -102,6 +102,11 @@ def test_stills_live_pictures_and_the_website_have_one_source():
         assert f'html[data-theme="{theme}"] {{ --accent: {colours["accent"]}; }}' in style
 
 
+def test_token_colours_stay_apart_in_every_vision():
+    """Their labels come first; the six colours are those of Okabe and Ito."""
+    assert min(apart(a, b) for a, b in combinations(_colours.TOKENS, 2)) >= 15
+
+
 class TestPicturesOnADarkPage:
     """What the website's style makes of a picture's colours: SVG's feColorMatrix, without its alpha."""
 

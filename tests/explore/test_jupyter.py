@@ -17,7 +17,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from jupyter_client import BlockingKernelClient
 
-from bench.browser import PATIENCE, needs_chromium
+from bench.browser import FOCUS, PATIENCE, TOLD, needs_chromium
 from bench.firefox import needs_firefox
 from mha_lab.grading.needed import needed
 from tests.notebooks.chapters import NAMES, code_cells, read
@@ -296,27 +296,19 @@ def test_an_exercise_asks_for_what_was_dragged(browser, jupyterlab):
         checking.get_by_text("query_by_hand is right: 1 point").wait_for()
 
 
-def test_in_notebook_7(browser, tmp_path):
-    with (
-        server(tmp_path / "lab", "notebook") as running,
-        opened(browser, running, view="notebooks") as (chapter, explorables),
-    ):
-        before, after = chapter.move(explorables.first)
-        assert before != after
+@pytest.fixture(scope="module")
+def notebook_7(tmp_path_factory):
+    with server(tmp_path_factory.mktemp("notebook") / "lab", "notebook") as running:
+        yield running
 
 
-# What a keyboard can move in an explorable, focused; the value is the key that moves it.
-FOCUS = """(number) => {
-  const one = document.querySelectorAll(".mha")[number];
-  one.scrollIntoView({ block: "center" });
-  const find = (selector) => [...one.querySelectorAll(selector)].find((part) => part.checkVisibility());
-  const button = [...one.querySelectorAll("button:not([disabled])")]
-    .find((part) => /^(Next|Write one|Causal)/.test(part.textContent.trim()));
-  const part = button ?? find("[role=slider], input[type=range]") ?? find("[role=option][tabindex='0']");
-  part.focus();
-  return button ? "Space" : "ArrowRight";
-}"""
-TOLD = "(number) => document.querySelectorAll('.mha')[number].innerText"
+@pytest.mark.parametrize("name", WITH_EXPLORABLES)
+def test_a_chapter_in_notebook_7(browser, notebook_7, name):
+    with opened(browser, notebook_7, name, view="notebooks") as (chapter, explorables):
+        assert explorables.count() == sum(map(live, code_cells(read(name))))
+        for explorable in explorables.all():
+            before, after = chapter.move(explorable)
+            assert before != after
 
 
 def value_in_kernel(running, expression):
