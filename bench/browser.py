@@ -132,8 +132,8 @@ FOCUS = """(number) => {
   const one = document.querySelectorAll(".mha")[number];
   one.scrollIntoView({ block: "center" });
   const find = (selector) => [...one.querySelectorAll(selector)].find((part) => part.checkVisibility());
-  const button = [...one.querySelectorAll("button:not([disabled])")]
-    .find((part) => /^(Next|Write one|Causal)/.test(part.textContent.trim()));
+  const button = [...one.querySelectorAll("button:not([disabled], [aria-disabled=true])")]
+    .find((part) => /^(Next|Back|Write one|Causal)/.test(part.textContent.trim()));
   const part = button ?? find("[role=slider], input[type=range]") ?? find("[role=option][tabindex='0']");
   part.focus();
   return button ? "Space" : "ArrowRight";

@@ -1,6 +1,6 @@
 // Weights carry values into an output, step by step: scrub, play, drag a value or a score, edit w_o.
 
-import { add, band, between, box, choice, clip, dot, each, ease, follow, frame, goals, handle, keepKeys, leap, make, plain, reset, rule, say, scale, sender, set, show, softmax, thumb, vector, word } from "./shared.js";
+import { add, band, between, box, choice, clip, dot, each, ease, follow, frame, goals, handle, keepKeys, leap, make, paces, plain, reset, rule, say, scale, sender, set, show, softmax, thumb, vector, word } from "./shared.js";
 
 const { abs, ceil, floor, max, min, round } = Math;
 const ROW = 44; // the height of a token's row: room for a finger
@@ -44,7 +44,7 @@ const tries = (start) => {
 const LOOK = `
 .flow .picture { position: relative; } .flow svg { max-width: none; } .flow :is(.picture, .wide) { overflow-x: auto; }
 .flow text { font-size: 12px; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; font-variant-numeric: tabular-nums; }
-.flow .line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 8px; } .flow .line input { flex: 1 1 220px; min-width: 0; }
+.flow .line > span { min-width: 8.5em; } .flow .line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 8px; } .flow .line input { flex: 1 1 220px; min-width: 0; }
 .flow input[type=range] { height: 44px; margin: 0; touch-action: pan-y; } .flow :is(.grip, .handle) { position: absolute; } .flow .grip { appearance: none; background: none; pointer-events: none; }
 .flow .handle { width: 44px; height: 44px; cursor: ew-resize; touch-action: pan-y; }
 ${thumb(".flow .grip", "width: 14px; height: 20px; border: solid transparent; border-width: 0 4px; background: var(--accent) padding-box;")}
@@ -225,7 +225,7 @@ function render({ model, el }) {
     halt();
     run(abs(by) < 1 ? to : at, to);
   };
-  const by = (way, text) => make("button", { type: "button", onclick: () => advance(way) }, text);
+  const pace = paces(advance);
   const play = make("button", { type: "button", onclick: () => (get("playing") ? halt() : send({ _playing: true })) });
   const slider = input("range", "steps", (x) => { halt(); send({ _at: x }); }, { min: 0, step: 0.05, onkeydown: (event) => leap(event, 0.25, 1, advance) });
   const lever = input("range", "scale", (x) => edit("scale", x), { min: 0, max: 3, step: 0.01 });
@@ -249,7 +249,7 @@ function render({ model, el }) {
   root.classList.add("flow");
   root.append(make("style", {}, LOOK), make("p", {}, "Drag the handles: \u25b2 values and, from step 1, scores. Or select one and use the arrow keys."),
     make("div", { class: "line" }, queries.group, ...(H > 1 ? [heads.group] : [])),
-    make("div", { class: "line" }, play, by(-1, "Back"), by(1, "Next"), slider), words,
+    make("div", { class: "line" }, play, pace.back, pace.next, pace.why, slider), words,
     make("div", { class: "picture" }, svg, ...grips.flat(2).flatMap((grip) => [grip, grip.handle])), make("div", { class: "line" }, factorText, lever), matrix, aims.node, again);
   keepKeys(root);
 
@@ -262,6 +262,7 @@ function render({ model, el }) {
     heads.pick(get("shown"));
     set(slider, { max: count(), "aria-valuetext": plain(words.textContent) });
     slider.value = at;
+    pace.at(!at, at === count() && !get("playing"));
     lever.value = now.scale;
     say(factorText, `scale (step 2) ${show(now.scale, 3)}`);
     cells.flat().forEach((cell, i) => { if (document.activeElement !== cell) cell.value = Number(now.matrix.flat()[i].toFixed(2)); });
