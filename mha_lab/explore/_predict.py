@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -23,6 +24,7 @@ from mha_lab.explore._widget import labels as named
 
 MAX_ITEMS = 8  # options, bars, rows or columns
 SLACK = 1 + 1e-5  # what is right by a hair stays right after rounding
+STEP = 0.05  # of a bar
 ASK = {"choice": "Pick one", "number": "Type a number", "cell": "Pick a cell", "bars": "Set bars from 0 to 1"}
 
 
@@ -135,9 +137,10 @@ def predict(
     heatmap (a tuple: row, column), or set bars from 0 to 1 (a list, or a tensor of rank 1). What the learner
     committed to is in ``.answer`` and ``.right``. It stays on the learner's computer.
 
-    An ``int`` is right if it is exact; a ``float`` within half of the last digit that is shown, or 1 %; bars
-    if none is off by more than 0.1. An answer is taken for a wrong idea by the same rule, but a ``float``
-    within half of its second digit, or 1 %.
+    An ``int`` is right if it is exact; a ``float`` within half of the last digit that is shown, or 1 %. Bars
+    are right if none of them is off by more than 0.1, nor their sum, and if larger bars are larger. An answer
+    is taken for a wrong idea if it is nearer: a ``float`` within half of its second digit, or 1 %, and bars
+    within 0.05.
 
     Args:
         text: the question.
@@ -238,7 +241,9 @@ def _value(name: str, value: Any, kind: str, names: list) -> dict[str, Any]:
 
 
 def _as_typed(value: Any) -> float:
-    """How far a number with two digits is from ``value``: half of its second digit, or 1 %."""
+    """How far off ``value`` may be with two digits, half of the second or 1 %; with bars, one step."""
+    if isinstance(value, list):
+        return STEP
     if not isinstance(value, float) or value == 0:
         return math.inf
     return max(abs(value) / 100, 10.0 ** (math.floor(math.log10(abs(value))) - 1) / 2)
@@ -259,13 +264,15 @@ def _words(kind: str, value: Any, names: list) -> str:
 
 
 def _off(kind: str, a: Any, b: Any) -> int | float:
+    """How far a guess is from a known answer, as ``off`` in the ES module."""
     if kind == "number":
         return abs(a - b)
-    return (
-        max(abs(x - y) for x, y in zip(a, b, strict=True))
-        if kind == "bars"
-        else (0.0 if a == b else math.inf)
-    )
+    if kind != "bars":
+        return 0.0 if a == b else math.inf
+    pairs = itertools.permutations(zip(a, b, strict=True), 2)
+    if any(known - less > STEP * SLACK and mine <= other for (mine, known), (other, less) in pairs):
+        return math.inf  # bars keep their order
+    return max(abs(x - y) for x, y in zip([*a, sum(a)], [*b, sum(b)], strict=True))
 
 
 def _order(text: str, options: list[str]) -> list[str]:

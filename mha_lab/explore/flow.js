@@ -76,13 +76,14 @@ function render({ model, el }) {
 
   const input = (type, label, put, more) => make("input", { type, "aria-label": label, onchange: tell, oninput: ({ target }) => put(target.valueAsNumber), ...more });
 
-  // Over the picture: sliders for the keyboard, handles for mouse and finger.
+  // Over the picture: sliders for keys, handles for mouse and finger.
   const factor = (now) => between(1, now.scale, clip(at - 1)); // as shown, from query · key to the score
   const grips = each(H, (h) => each(n, (j) => each(d + 1, (c) => {
     const [min, max, step] = limits[c < d ? 0 : 1];
     const put = (x) => {
       const [name, by] = c < d ? [`value ${h} ${j} ${c}`, 1] : [`product ${h} ${get("row")} ${j}`, factor(compute(state())) || 1];
       edit(name, clip(x / by, min, max), [h, j]);
+      grip.value = grip.shown;
     };
     const grip = input("range", "", put, { class: c < d ? "grip value" : "grip" });
     grip.handle = handle(() => {
@@ -216,7 +217,7 @@ function render({ model, el }) {
     ][ceil(at)];
   }
 
-  // The other controls
+  // Other controls
   const choose = (states) => { focus = []; send(states); tell(); };
   const queries = choice("\u25cf query", tokens.map((label, i) => [i, label]), (i) => choose({ _row: i }));
   const heads = choice("heads", [...each(H, (h) => [h, `head ${h}`]), ["both", "both"], ["average", "average"]], (shown) => choose({ _shown: String(shown) }));

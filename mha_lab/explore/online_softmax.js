@@ -77,16 +77,16 @@ const LOOK = `
 .online :is(.key, .block).read { border-color: var(--line); } .online :is(.key, .block).now { border-color: var(--accent); } .online .block.now { font-weight: 700; }
 .online .name { font-size: 12px; line-height: 1.3; overflow-wrap: anywhere; }
 .online.vectors .key { grid-template-columns: 1fr auto auto; } .vectors .name { grid-column: 1 / -1; } .vectors .name br { display: none; }
-.online .score { position: relative; height: max(38px, var(--target)); margin: 0 max(14px, calc(var(--target) / 2)); }
+.online .score { user-select: none; position: relative; height: max(38px, var(--target)); margin: 0 max(14px, calc(var(--target) / 2)); }
 .online .score > * { position: absolute; } .online .score .fill { top: 18px; height: 14px; background: var(--key); }
 .online .score .weight { top: 0; left: 0; font-size: 12px; line-height: 15px; white-space: nowrap; }
-.online .mark { z-index: 1; top: 15px; height: 20px; border-left: 3px solid; margin-left: -1px; box-shadow: 0 0 0 1px var(--ground); pointer-events: none; } .online .mark.old { border-left: 2px dashed; } .online .zero { top: 15px; height: 20px; border-left: 1px solid var(--line); }
+.online .peak { z-index: 1; top: 15px; height: 20px; border-left: 3px solid; margin-left: -1px; box-shadow: 0 0 0 1px var(--ground); pointer-events: none; } .online .peak.old { border-left: 2px dashed; } .online .zero { top: 15px; height: 20px; border-left: 1px solid var(--line); }
 .online .handle { top: 25px; width: max(28px, var(--target)); height: max(28px, var(--target)); transform: translate(-50%, -50%); cursor: ew-resize; touch-action: pan-y; }
 .online .handle::after { content: ""; position: absolute; inset: 0; margin: auto; width: 15px; height: 15px; background: var(--key); border: 2px solid var(--ground); outline: 1px solid var(--key); }
 .online .key.off :is(.fill, .handle) { display: none; } .online .key.off .score { background: repeating-linear-gradient(135deg, transparent 0 6px, var(--line) 6px 7px); } .online .key.off .weight { background: var(--ground); padding-right: 4px; }
 .online input[type=number] { width: 66px; } .online .key button { margin: 0; padding: 3px 6px; width: max(40px, var(--target)); }
 .online .line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 8px; } .online .line label { display: inline-flex; align-items: center; gap: 6px; } .online .line select { margin: 0; }
-.online .now-words { min-height: 4.2em; font-weight: 600; margin: 2px 0; }
+.online .now-words { min-height: 5.6em; font-weight: 600; margin: 2px 0; }
 .online .gauge { margin: 5px 0; } .online .gauge > b { font-size: 13px; } .online .level { display: grid; grid-template-columns: 76px 62px 1fr; gap: 6px; align-items: center; font-size: 12px; line-height: 17px; font-variant-numeric: tabular-nums; }
 .online .level > :nth-child(2) { text-align: right; } .online .rail { position: relative; height: 11px; border-bottom: 1px solid var(--line); } .online .rail > * { position: absolute; top: 0; height: 10px; box-sizing: border-box; }
 .online .rail .fill { background: var(--c); border: 1px solid var(--c); } .online .before .fill { background: none; } .online .added .fill { background: ${HATCH}; } .online .right .fill { background: none; border: 2px dashed currentColor; }
@@ -124,7 +124,7 @@ function render({ model, el }) {
   const span = () => get("range")[1] - get("range")[0];
   const tick = () => 10 ** Math.floor(Math.log10(span() / 2)) / 10;
   const rows = values.map((value, j) => {
-    const [fill, zero, old, mark, weight] = ["fill", "zero", "mark old", "mark", "weight"].map((name) => make("div", { class: name }));
+    const [fill, zero, old, mark, weight] = ["fill", "zero", "peak old", "peak", "weight"].map((name) => make("div", { class: name }));
     const grip = handle(() => {
       grip.focus({ preventScroll: true });
       finish();
@@ -133,8 +133,8 @@ function render({ model, el }) {
     ([scores], scrolls) => act(scrolls ? { _scores: scores } : {}));
     set(grip, { role: "slider", tabindex: 0, "aria-label": `score of key ${j}` });
     grip.addEventListener("keydown", (event) => {
-      const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity }[event.key];
-      if (!by) return;
+      const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10, Home: -Infinity, End: Infinity, " ": 0 }[event.key];
+      if (by === undefined) return;
       event.preventDefault();
       move(j, get("scores")[j] + by * (event.shiftKey ? 10 : 1) * tick());
     });
@@ -151,7 +151,7 @@ function render({ model, el }) {
     return { fill, zero, old, mark, weight, grip, input, hide, block, key };
   });
 
-  // The gauges: each row has a name, a number and a bar.
+  // Gauges: each row has a name, a number, a bar.
   const rail = (kind, colour) => {
     const [name, text, fill, zero] = [make("span"), make("span"), make("div", { class: "fill" }), make("div", { class: "zero" })];
     const node = make("div", { class: `level ${kind}`, style: `--c: var(--${colour})` }, name, text, make("div", { class: "rail" }, zero, fill));
@@ -179,7 +179,7 @@ function render({ model, el }) {
   const words = make("p", { class: "now-words" });
   const verdict = make("p", { class: "verdict" });
 
-  // The controls
+  // Controls
   const pace = paces((way) => { halt(); go(state().at + way); });
   const play = make("button", { type: "button", onclick: () => {
     if (timer !== null) return halt();
@@ -232,7 +232,7 @@ function render({ model, el }) {
       fill.style.width = percent(abs(scores[j]), 0, span());
       lines(mark, step.m, kind);
       lines(old, step.before.m, kind && step.before.m !== step.m);
-      // With the bug, too, this is the weight that the key should have now.
+      // With the bug, too, the weight that the key should have.
       say(weight, hidden[j] ? "hidden" : kind ? `weight ${precise(exp(score - step.shift))}` : "");
       set(input, { min: range[0], max: range[1] });
       set(grip, { style: `left: ${percent(scores[j], ...range)}`, "aria-valuemin": range[0], "aria-valuemax": range[1], "aria-valuenow": scores[j], "aria-valuetext": show(scores[j]) });

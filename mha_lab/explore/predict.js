@@ -3,13 +3,19 @@
 import { choice, follow, frame, make, say, sender, set, thumb, unlike, wide } from "./shared.js";
 
 const SLACK = 1 + 1e-5; // what is right by a hair stays right after rounding
+const STEP = 0.05; // of a bar
 const YOU = "\u25cb";
 const TRUTH = "\u25c6";
 
-/** How far two answers are apart. */
+const sum = (row) => row.reduce((a, b) => a + b, 0);
+
+/** How far a guess is from a known answer. */
 function off(kind, a, b) {
   if (kind === "number") return Math.abs(a - b);
-  if (kind === "bars") return Math.max(...a.map((x, i) => Math.abs(x - b[i])));
+  if (kind === "bars") {
+    const larger = b.every((x, i) => b.every((y, j) => x - y <= STEP * SLACK || a[i] > a[j])); // bars keep their order
+    return larger ? Math.max(...[...a, sum(a)].map((x, i) => Math.abs(x - [...b, sum(b)][i]))) : Infinity;
+  }
   return JSON.stringify(a) === JSON.stringify(b) ? 0 : Infinity;
 }
 
@@ -119,10 +125,10 @@ function cellOf([rows, columns]) {
 }
 
 function barsOf(names) {
-  let moved = false;
+  let sure = false; // that zeros are the answer
   const lines = names.map((name) => {
     const value = make("span");
-    const input = make("input", { type: "range", min: 0, max: 1, step: 0.05, "aria-label": name, oninput: () => { moved = true; draw(); } });
+    const input = make("input", { type: "range", min: 0, max: 1, step: STEP, "aria-label": name, oninput: () => draw() });
     const diamond = make("span", { class: "there" });
     return { input, value, diamond, row: make("div", { class: "one" }, make("div", { class: "name" }, make("span", {}, name), value), make("div", { class: "rail" }, input, diamond)) };
   });
@@ -142,11 +148,11 @@ function barsOf(names) {
     nodes: [make("div", { class: "bars" }, make("p", {}, "Set each bar from 0 to 1"), ...lines.map(({ row }) => row), make("div", { class: "ends" }, make("span", {}, "0"), make("span", {}, "1")))],
     first: () => lines[0].input,
     draft: () => {
-      if (moved) return now();
-      moved = true; // zeros are an answer too, at the second press
+      if (sure || sum(now())) return now();
+      sure = true;
       return null;
     },
-    clear: () => { moved = false; fill(names.map(() => 0)); draw(); },
+    clear: () => { sure = false; fill(names.map(() => 0)); draw(); },
     show: (guess, truth) => { fill(guess); draw(guess, truth); },
     words: (guess) => names.map((name, i) => `${name} ${guess[i].toFixed(2)}`).join(", "),
     missing: "All bars are at 0. Move them, or press Commit again if this is your answer.",

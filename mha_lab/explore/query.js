@@ -162,6 +162,7 @@ function render({ model, el }) {
   const strip = make("div", { class: "strip", "aria-hidden": "true" }, ...short.map(({ part }) => part), brief);
 
   // What moves the query
+  const typed = (x) => show(x).replace("\u2212", "-");
   const numbers = ["x", "y"].map((axis, c) =>
     make("input", {
       type: "number", step: 0.1, "aria-label": `query, ${axis}`,
@@ -169,7 +170,11 @@ function render({ model, el }) {
         if (Number.isNaN(event.target.valueAsNumber)) return;  // empty, or only a minus sign
         move(state().query.map((x, i) => (i === c ? event.target.valueAsNumber : x)), false);
       },
-      onchange: tell,
+      onchange: ({ target }) => {
+        if (Math.abs(target.valueAsNumber) > reach) say(why, `The plane ends at ${show(reach)}.`);
+        target.value = typed(state().query[c]);
+        tell();
+      },
       onblur: draw,  // the number that counts, within the plane
     }));
   const d_k = keys[0].length;
@@ -227,7 +232,7 @@ function render({ model, el }) {
       say(short[i].number, show(weight, 2));
       [cells[i], short[i]].forEach(({ bar }) => { bar.style.width = `${100 * weight}%`; });
     });
-    numbers.forEach((input, c) => { if (document.activeElement !== input) input.value = show(now.query[c]).replace("\u2212", "-"); });
+    numbers.forEach((input, c) => { if (document.activeElement !== input) input.value = typed(now.query[c]); });
     pickers.forEach((picker, which) => {
       picker.value = chosen[which] ?? "";
       [...picker.options].forEach((option) => { option.disabled = which === 1 && option.value === String(chosen[0]); });
@@ -236,13 +241,14 @@ function render({ model, el }) {
     scales.pick(offered.map(([scale]) => scale).find((scale) => Math.abs(scale - now.scale) < 1e-5) ?? now.scale);
     say(fetched, `fetched value = sum of weight × \u25b2 value = ${vector(output)}`);
     say(brief, `fetched value ${vector(output)}`);
-    tries.look({ weights });
+    if (!numbers.includes(document.activeElement)) tries.look({ weights }); // a number may be half typed
   }
 
   function tell() {
     const { weights, output } = compute(state());
-    const most = weights.indexOf(Math.max(...weights));
-    speak(`${labels[most]} has the largest weight, ${show(weights[most])}. Fetched value ${vector(output)}.`);
+    const most = Math.max(...weights);
+    const best = labels.filter((_, i) => weights[i] > most - 0.0005); // as it is written
+    speak(`${best.join(" and ")} ${best.length > 1 ? "have" : "has"} the largest weight, ${show(most)}${best.length > 1 ? " each" : ""}. Fetched value ${vector(output)}.`);
   }
 
   function move(query, aloud) {
@@ -288,7 +294,10 @@ function render({ model, el }) {
   plane.addEventListener("lostpointercapture", tell);
   tip.addEventListener("keydown", (event) => {
     const step = (event.shiftKey ? 5 : 1) * (reach / 40);
-    const steps = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
+    const steps = {
+      ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step],
+      Home: [-2 * reach, 0], End: [2 * reach, 0], PageUp: [0, 2 * reach], PageDown: [0, -2 * reach], " ": [0, 0],
+    };
     if (!(event.key in steps)) return;
     event.preventDefault();
     event.stopPropagation(); // JupyterLab would move to the next cell

@@ -70,7 +70,7 @@ const LOOK = `
 .mha.dk .name { width: 66px; white-space: nowrap; } .mha.dk .number { width: 60px; } .mha.dk .short { width: 48px; } .mha.dk .wide { width: 18%; }
 .mha.dk .rail { position: relative; height: 18px; border-left: 1px solid var(--line); border-right: 1px solid var(--line); }
 .mha.dk .rail * { position: absolute; } .mha.dk .zero { left: 50%; top: 0; bottom: 0; border-left: 1px solid var(--line); }
-.mha.dk .band { top: 0; bottom: 0; background: color-mix(in srgb, var(--line) 35%, transparent); } .mha.dk .mark { top: 4px; width: 10px; height: 10px; margin-left: -5px; background: var(--key); }
+.mha.dk .band { top: 0; bottom: 0; background: color-mix(in srgb, var(--line) 35%, transparent); } .mha.dk .spot { top: 4px; width: 10px; height: 10px; margin-left: -5px; background: var(--key); }
 .mha.dk tfoot td { font-size: 12px; } .mha.dk .ends { display: flex; justify-content: space-between; } .mha.dk .ends > * { width: 0; display: flex; justify-content: center; white-space: nowrap; }
 .mha.dk .ends > :first-child { justify-content: flex-start; } .mha.dk .ends > :last-child { justify-content: flex-end; }
 .mha.dk .track { width: auto; } .mha.dk .bar { min-width: 0; }
@@ -140,7 +140,7 @@ function render({ model, el }) {
   // Scores and weights: a row for each key
   const rows = sums()[0].map((_, j) => {
     const [score, weight] = [make("td"), make("td")];
-    const [band, mark, bar] = ["band", "mark", "bar"].map((name) => make("div", { class: name }));
+    const [band, mark, bar] = ["band", "spot", "bar"].map((name) => make("div", { class: name }));
     const rail = make("div", { class: "rail" }, band, make("div", { class: "zero" }), mark);
     const line = make("tr", {}, make("th", { scope: "row" }, `\u25a0 key ${j}`), make("td", {}, rail), score, make("td", {}, make("div", { class: "track" }, bar)), weight);
     return { score, weight, band, mark, bar, line };
@@ -167,7 +167,7 @@ function render({ model, el }) {
   const points = WIDTHS.map((d_k, i) => make("div", {
     class: "point", role: "slider", tabindex: 0, "aria-orientation": "vertical", "aria-label": `your prediction at d_k = ${d_k}`, "aria-valuemin": 0, "aria-valuemax": LIMIT,
     onkeydown: (event) => {
-      const step = { ArrowUp: 0.01, ArrowRight: 0.01, ArrowDown: -0.01, ArrowLeft: -0.01, PageUp: 0.1, PageDown: -0.1, Home: -1, End: 1 }[event.key];
+      const step = { ArrowUp: 0.01, ArrowRight: 0.01, ArrowDown: -0.01, ArrowLeft: -0.01, PageUp: 0.1, PageDown: -0.1, Home: -1, End: 1, " ": 0 }[event.key];
       if (step === undefined) return;
       event.preventDefault();
       if (open()) put(i, yours()[i] + step);
@@ -202,7 +202,7 @@ function render({ model, el }) {
     send({ _drawn: { ...get("drawn"), [get("scale")]: yours().with(i, Number(clip(value, 0, LIMIT).toFixed(4))) } });
   }
 
-  // A mouse may draw across the whole chart. A finger must grip a point: elsewhere its swipe scrolls the page.
+  // Beside the points, a mouse draws across the chart, and a finger's swipe scrolls the page.
   let held = null;
   const drag = ({ clientX, clientY }) => {
     const box = field.getBoundingClientRect();
@@ -216,9 +216,9 @@ function render({ model, el }) {
     if (point >= 0) points[point].focus({ preventScroll: true });
     if (!open()) return warn(LOCKED);
     const box = points[Math.max(point, 0)].getBoundingClientRect();
-    held = mouse ? { off: 0 } : { point, off: event.clientY - box.top - box.height / 2 };
+    held = point < 0 ? { off: 0 } : { point, off: event.clientY - box.top - box.height / 2 };
     chart.setPointerCapture(event.pointerId);
-    if (mouse) drag(event);
+    if (point < 0) drag(event);
   });
   chart.addEventListener("pointermove", (event) => { if (held) drag(event); });
   chart.addEventListener("lostpointercapture", () => { held = null; });
@@ -251,7 +251,7 @@ function render({ model, el }) {
     slider.value = Math.log2(d_k);
     slider.dataset.at = slider.value;
     set(slider, { "aria-valuetext": d_k });
-    set(knob, { style: `left: calc(${across(d_k) / 100} * (100% - 44px))` });
+    set(knob, { style: `left: calc(${across(d_k) / 100} * (100% - 16px) - 14px)` });
     say(width, `d_k = ${d_k}`);
     say(which, `sample ${get("sample") + 1} of ${SAMPLES}`);
     say(formula, `scale = ${scale === "no scale" ? "1" : `${SCALES[scale][0]} = ${show(factor, 3)}`}. Standard deviation of a score: √d_k × scale = ${show(spread)}.`);

@@ -1,5 +1,5 @@
 // The parts that all explorables share: elements, style, colours, numbers, the connection to Python.
-// Text reaches the page as text nodes only, so a token such as "<img>" is shown as typed.
+// Texts are text nodes only, so a token such as "<img>" is shown as typed.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "circle", "rect", "path", "text", "tspan", "title"]);
@@ -23,7 +23,7 @@ export function plain(text) {
   return text.replace(/[\u25cf\u25a0\u25b2]\s?/g, "");
 }
 
-/** A new element with attributes, listeners ("onclick") and children (nodes or text). */
+/** A new element: attributes, listeners ("onclick"), children (nodes or text). */
 export function make(tag, attributes = {}, ...children) {
   const node = SVG_TAGS.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -34,15 +34,14 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** A box for what can be wider than the page. As long as something is out of sight, it says so, and arrow keys scroll it. */
+/** A box for what can be wider than the page: then it says so, and arrow keys scroll it. */
 export function wide(content) {
   const box = make("div", { class: "wide" }, content);
   const watch = new ResizeObserver(() => {
     const cut = box.classList.toggle("cut", box.scrollWidth > box.clientWidth + 1);
     if (box.querySelector("button, input")) return; // these scroll it
-    const spoken = { tabindex: 0, role: "group", "aria-label": "a table that scrolls sideways" };
-    if (cut) set(box, spoken);
-    else Object.keys(spoken).forEach((name) => box.removeAttribute(name));
+    const told = { tabindex: 0, role: "group", "aria-label": "a table that scrolls sideways" };
+    for (const name in told) cut ? box.setAttribute(name, told[name]) : box.removeAttribute(name);
   });
   [box, content].forEach((each) => watch.observe(each));
   return box;
@@ -64,7 +63,7 @@ export function say(node, text) {
   else node.replaceChildren(...parts);
 }
 
-/** Softmax over the visible entries of a row; hidden ones, and a row without any, get 0. */
+/** Softmax over the visible entries of a row; hidden ones get 0. */
 export function softmax(row, visible = null) {
   const seen = (j) => visible === null || visible[j];
   const top = Math.max(-Infinity, ...row.filter((_, j) => seen(j)));
@@ -146,7 +145,7 @@ export function shade(node, weight) {
   if (weight !== null) node.style.setProperty("--w", clip(weight).toFixed(2)); // so that few elements change
 }
 
-/** A canvas with a pixel for each cell: `at(i, j)` is a weight, or a number from -1 to 1; null is hidden. */
+/** A canvas with a pixel for each cell: `at(i, j)` is a number from -1 to 1; null is hidden. */
 export function paint(canvas, rows, columns, inks, at, ink = "weight") {
   if (canvas.width !== columns) canvas.width = columns;
   if (canvas.height !== rows) canvas.height = rows;
@@ -206,7 +205,7 @@ export function choice(label, options, choose) {
   return { group, pick: (value) => inputs.forEach((input) => (input.checked = input.value === String(value))) };
 }
 
-/** A handle over a slider. It moves by as much as the finger does sideways; a swipe up or down scrolls the page.
+/** A handle over a slider moves by as much as the finger does sideways; a swipe up or down scrolls the page.
  * `begin` returns what `move` (with the way in px) and `end` (with whether the page was scrolled) get back. */
 export function handle(begin, move, end) {
   let from = null;
@@ -220,9 +219,9 @@ export function handle(begin, move, end) {
       if (event.button > 0) return;
       event.preventDefault();
       node.setPointerCapture(event.pointerId);
-      from = { x: event.clientX, kept: begin() };
+      from = { x: event.clientX, at: event.clientX, kept: begin() };
     },
-    onpointermove: ({ clientX }) => { if (from && clientX !== from.x) move(clientX - from.x, from.kept); },
+    onpointermove: ({ clientX }) => { if (from && clientX !== from.at) move((from.at = clientX) - from.x, from.kept); },
     onpointerup: () => finish(false),
     onpointercancel: () => finish(true),
   });
@@ -236,7 +235,7 @@ export function keepKeys(root) {
   });
 }
 
-/** The look of what one drags on a slider, in every browser. */
+/** The look of a slider's thumb, in every browser. */
 export function thumb(slider, look) {
   return ["-webkit-slider", "-moz-range"].map((kind) => `${slider}::${kind}-thumb { appearance: none; box-sizing: border-box; ${look} }`).join("\n");
 }
@@ -250,7 +249,7 @@ export function leap(event, small, large, move) {
   move(way * (event.shiftKey || event.key.startsWith("Page") ? large : small));
 }
 
-/** The number in a field, a whole one if the field has no step; the nearest in its range, or `old` for no number, and then `note` says so. */
+/** The number in a field, whole if it has no step; else the nearest in its range, or `old` for no number, and `note` says so. */
 export function within(input, old, note, name) {
   const [low, high, typed, digits] = [Number(input.min), Number(input.max), input.valueAsNumber, input.step ? 2 : 0];
   const kept = Number.isNaN(typed) ? old : clip(digits ? typed : Math.round(typed), low, high);
@@ -260,7 +259,7 @@ export function within(input, old, note, name) {
   return kept;
 }
 
-/** Buttons Back and Next, and a line that says why one of them does nothing now: `at` gets whether this is the start, and the end. */
+/** Buttons Back and Next, and why one of them does nothing now: `at` gets whether this is the start, and the end. */
 export function paces(go) {
   const why = make("span", { id: `why-${Math.random().toString(36).slice(2)}` });
   const [back, next] = [[-1, "Back"], [1, "Next"]].map(([way, text]) => make("button", {
@@ -274,7 +273,7 @@ export function paces(go) {
   } };
 }
 
-/** Goals to try: each is a sentence, a test of the state, and perhaps what is to be seen then. Those that are met already are left out. */
+/** Goals to try: each is a sentence, a test of the state, and perhaps what is seen then. Those already met are left out. */
 export function goals(all, now) {
   const open = all.filter(([, met]) => !met(now));
   const lines = open.map(([text]) => make("li", {}, text));
@@ -300,8 +299,7 @@ export function reset(model, names, send, then) {
   } }, "Reset");
 }
 
-// Each explorable brings this style to the page: a rule of its own must be stronger, not only later.
-// The width that counts is the explorable's own. Below 640 px it is a phone's: one column, targets of 44 px.
+// Each explorable brings this style to the page: a rule of its own must be stronger, not only later. Its own width counts.
 const vars = (theme) => Object.entries(COLOURS[theme]).map(([name, hex]) => `--${name}: ${hex};`).join(" ");
 const STYLE = `
 .mha { color: var(--jp-content-font-color1, var(--vscode-foreground, CanvasText));
@@ -347,8 +345,7 @@ const STYLE = `
 @media (prefers-reduced-motion: no-preference) { .mha .moves { transition: transform 0.6s ease; } }
 `;
 
-/** The weight from which on a number has the other one of black and white: there, both can be read equally well. The ramp's
- * luminance (WCAG 2.2) is then 0.179. In CSS, a colour made from each cell's own takes ten times as long. */
+/** The weight from which on a number has the other one of black and white: the ramp's luminance (WCAG 2.2) is then 0.179. */
 function turn(ground, full) {
   const dark = (w) => [0.2126, 0.7152, 0.0722].reduce((sum, share, i) => {
     const c = (ground[i] + w * (full[i] - ground[i])) / 255;
@@ -363,8 +360,8 @@ function turn(ground, full) {
   return high;
 }
 
-/** The frame of an explorable: style, a name for screen readers, and a line that announces changes. `inks` are the
- * theme's colours for `paint`; when the theme changes, and when the frame comes into the page, `repaint` is called. */
+/** The frame of an explorable: style, a name, a line that announces changes. `inks` are the theme's colours for `paint`;
+ * `repaint` is called when they change, and when the frame comes into the page. */
 export function frame(el, label, repaint = () => {}) {
   const spoken = make("div", { class: "quiet", role: "status", "aria-live": "polite" });
   const root = make("div", { class: "mha", role: "group", "aria-label": label }, make("style", {}, STYLE));
@@ -383,12 +380,19 @@ export function frame(el, label, repaint = () => {}) {
     root.style.setProperty("--turn", turn([r, g, b], inks.weight));
   };
   look();
-  for (const change of ["animationstart", "transitionend"]) { // it came into the page; its ground changed
+  for (const change of ["animationstart", "transitionend"]) {
     root.addEventListener(change, ({ target }) => {
       if (target !== root) return;
       look();
       repaint();
     });
   }
+  let before = null; // of a slider: a finger that scrolls the page from there does not move it
+  root.addEventListener("pointerdown", ({ target }) => { before = target.type === "range" ? target.value : null; });
+  root.addEventListener("pointercancel", ({ target }) => {
+    if (before === null) return;
+    target.value = before;
+    target.dispatchEvent(new Event("input", { bubbles: true }));
+  });
   return { root, inks, speak: (text) => say(spoken, text) };
 }

@@ -78,6 +78,9 @@ def reworded(wrong: dict[str, Answer], say: Callable[[str], str]) -> dict[str, A
     }
 
 
+MAX_WRONG = 4  # on paper
+
+
 @dataclass(frozen=True)
 class Question:
     """A question with one right answer.
@@ -99,11 +102,12 @@ class Question:
     labels: Sequence[Any] | None = field(default=None)
 
     def options(self) -> list[tuple[str, str]]:
-        """All answers as text, each with its misconception; the right one has ``""``.
+        """Answers as text, each with its misconception: the right one, which has ``""``, and the first four.
 
         They are shuffled, in the same way each time. In order, the right one would often be in the middle.
         """
-        found = sorted((value, idea) for idea, value in [("", self.answer), *self.wrong.items()])
+        wrong = [*self.wrong.items()][:MAX_WRONG]
+        found = sorted((value, idea) for idea, value in [("", self.answer), *wrong])
         shuffled = Rng(crc32(self.text.encode())).shuffled(found)
         return [(self.shown(value), idea) for value, idea in shuffled]
 

@@ -51,6 +51,17 @@ def row_of_weights(rng: Rng | None) -> Question:
         ["not-scaled", "scaled-by-d_k", "softmax-over-queries", "not-divided"],
         lambda result: _in_hundredths(result[1][row].tolist()),
     )
+    if rng is None:  # on a screen, one may set any bars
+        products = ((x @ w_q) @ (x @ w_k).mT)[row]
+        wrong |= {
+            "The largest score does not take all: every key gets exp(score), divided by the sum.": [
+                float(bar == max(answer)) for bar in answer
+            ],
+            "The weights would be equal only if the scores were equal.": [1 / len(names)] * len(names),
+            "These are the shares of the scores. First take exp of each.": (
+                products / products.sum()
+            ).tolist(),
+        }
     # Bars that are off by at most 0.1 count as right.
     far = {
         i: bars
@@ -87,12 +98,23 @@ def largest_weight(rng: Rng | None) -> Question:
         some_help = ""
     scores = scores[:3]
     answer, wrong = from_mistakes(
-        "attention_weights", (scores,), ["softmax-over-everything", "softmax-over-queries"], _largest
+        "attention_weights",
+        (scores,),
+        {
+            "softmax-over-everything": "This is the largest score. But the weight also depends on the other "
+            "scores of its row.",
+            "softmax-over-queries": "This weight is the largest share of its column. But a weight is a share "
+            "of its row.",
+        },
+        _largest,
     )
     most = int(scores.sum(dim=-1).round(decimals=3).argmax())
-    shared = (most, int(scores[most].argmax()))
-    if shared not in wrong.values():
-        wrong["This row has the most good matches, but they share its weight."] = shared
+    for column in (scores[most] > scores[most].max() - 1e-3).nonzero().flatten().tolist():
+        if (most, column) not in (answer, *wrong.values()):
+            wrong[f"This row has the most good matches, and {columns[column]} is only one of them."] = (
+                most,
+                column,
+            )
     table = "; ".join(f"{name}: {_short(row)}" for name, row in zip(rows, scores, strict=True))
     return Question(
         text=f"The scores of three queries with {len(columns)} keys are: {table}.{others} In which cell of "

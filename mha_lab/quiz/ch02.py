@@ -124,6 +124,7 @@ def _twice_as_long(weights: torch.Tensor) -> Question:
     answer, wrong = from_mistakes(
         "predict_longer_query", (weights,), ["unchanged-weights", "flatter", "hard", "uniform"], bars
     )
+    wrong["The scores double, and not the weights: these still sum to 1."] = bars((2 * weights).clamp(max=1))
     far = {  # bars that are off by at most 0.1 count as right
         idea: guess
         for idea, guess in wrong.items()

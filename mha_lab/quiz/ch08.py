@@ -57,6 +57,8 @@ def bytes_of_weights(rng):
         wrong={
             "These are the weights of one head. Each head has its own weights.": 4 * n**2 / mib,
             "This is how many numbers there are. Each of them takes 4 bytes.": num_heads * n**2 / mib,
+            "These are millions of bytes. A MiB has 2^20 = 1,048,576 bytes.": 4 * num_heads * n**2 / 10**6,
+            "These are bytes. A MiB has 2^20 of them.": 4.0 * num_heads * n**2,
             "This is the size of the input, with one row of d_model numbers for each token. The weights have "
             "one number for each pair of tokens, in each head.": 4 * n * d_model / mib,
         },
@@ -79,13 +81,24 @@ def third_key(rng):
     def column(*numbers):
         return [torch.tensor([[number]], dtype=torch.float64) for number in numbers]
 
+    raises = new[0] > highest
+    forgotten = "the old one is not corrected" if raises else "the new key is added with the weight 1"
     answer, wrong = from_mistakes(
         "merge_blocks",
         (*column(math.log(highest), total, output), *column(math.log(new[0]), 1.0, new[1])),
-        ["not-corrected", "corrections-exchanged", "sum-not-corrected", "output-not-corrected"],
+        {
+            "not-corrected": "Here the old sums are not corrected. They were computed with the old m."
+            if raises
+            else "Here the new key has the weight 1. But its score is below m.",
+            "corrections-exchanged": "Here the new key gets the factor. The old sums need it: they were "
+            "computed with the old m."
+            if raises
+            else "Here the old sums get the factor. Only the new key needs it: m stays as it is.",
+            "sum-not-corrected": f"The o is right. But in l, {forgotten}.",
+            "output-not-corrected": f"The l is right. But in o, {forgotten}.",
+        },
         lambda result: f"l = {result[1].item():.4g}, o = {result[2].item():.4g}",
     )
-    raises = new[0] > highest
     return Question(
         text=f"Two keys have been processed for one query. So far, m = ln {highest}, l = {total:.4g}, "
         f"o = {output:.4g}. The third key has the score ln {new[0]} and the value {new[1]:.0f}. What are l "

@@ -82,13 +82,15 @@ def _biased(order, numbers):
     for idea, value in (
         ("Your distance is the query's position minus the key's: it must be j - i.", known.bug(table, 5)),
         ("This cell has a largest score before the bias is added.", 0 * bias),
-        ("This cell has a largest bias. But the question is about the sum.", bias - content),
     ):
         if largest(value) not in (answer, *wrong.values()):
             wrong[idea] = largest(value)
+    names = [f"{i} {word}" for i, word in enumerate(words)]
+    for i, j in (bias[0] == bias.max()).nonzero().tolist():
+        if (i, j) not in (answer, *wrong.values()):
+            wrong[f"Row {names[i]}, column {names[j]} has the largest bias. But its score is 0."] = (i, j)
     if len(wrong) < 2:
         return None
-    names = [f"{i} {word}" for i, word in enumerate(words)]
     return Question(
         text=f'The scores of "{" ".join(words)}" are 2.8 where the query is "saw" and the key is a noun. '
         "The other scores are 0. A learned bias is added. For the distances j - i = -2, -1, 0, 1, 2 it is "

@@ -252,13 +252,13 @@ class TestPage:
         """The highest score is where the line is."""
         page = shown(examples.online_softmax())
         press(page, "Next", 2)
-        marks = page.locator(".key:not(.off) .mark:not([hidden])")
+        marks = page.locator(".key:not(.off) .peak:not([hidden])")
         found = marks.evaluate_all("""(marks) => marks.map((mark) => {
           mark.style.pointerEvents = "auto";
           const { x, y, width, height } = mark.getBoundingClientRect();
           return document.elementFromPoint(x + width / 2, y + height / 2).className;
         })""")
-        assert found == ["mark old", "mark"] * 4
+        assert found == ["peak old", "peak"] * 4
 
     def test_the_bug_is_shown_beside_the_right_numbers(self, shown):
         page = shown(examples.online_softmax())

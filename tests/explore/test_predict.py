@@ -9,7 +9,7 @@ import torch
 from axe_playwright_python.sync_playwright import Axe
 
 from bench import examples
-from bench.browser import THEMES, needs_chromium
+from bench.browser import PHONE, THEMES, finger, needs_chromium
 from mha_lab import explore
 
 KINDS = ("choice", "number", "cell", "bars")
@@ -44,7 +44,7 @@ GUESSES = {
     "bars": [
         ([0.65, 0.35], torch.tensor([0.65, 0.35]), True),
         ([0.3, 0.7], torch.tensor([0.3, 0.7]), FIRST),
-        ([0.6, 0.5], torch.tensor([0.6, 0.5]), SECOND),
+        ([0.55, 0.5], torch.tensor([0.55, 0.5]), SECOND),
         ([1, 0], torch.tensor([1.0, 0.0]), None),
         ([1, 1], torch.tensor([1.0, 1.0]), None),
         ([0.35, 0.35], torch.tensor([0.35, 0.35]), None),  # nearest to the second idea, but not near
@@ -129,6 +129,24 @@ def test_a_number_is_right_within_its_last_digit_or_one_percent(truth, right, wr
         for guess in guesses:
             asked._guess = guess
             assert asked.right is expected, guess
+
+
+SUMS = {  # for the truth 0.2, 0.1, 0.3
+    (0.2, 0.1, 0.3): True,
+    (0.25, 0.1, 0.35): True,
+    (0.1, 0.05, 0.4): True,
+    (0.2, 0.2, 0.2): False,  # each is off by 0.1 at most
+    (0.3, 0.1, 0.2): False,
+    (0.1, 0.0, 0.2): False,  # the sum is half as large
+    (0.3, 0.2, 0.4): False,
+}
+
+
+@pytest.mark.parametrize(("guess", "right"), SUMS.items())
+def test_bars_keep_their_order_and_their_sum(guess, right):
+    asked = explore.predict("How long?", [0.2, 0.1, 0.3], labels=["a", "b", "c"])
+    asked._guess = list(guess)
+    assert asked.right is right
 
 
 @pytest.mark.parametrize(
@@ -336,6 +354,14 @@ class TestInABrowser:
         text = page.locator(".mha").evaluate("(root) => root.textContent")
         assert all(label in text for label in (nasty if labels else (nasty[0], nasty[2], nasty[4])))
         assert page.locator(".mha img, .mha script").count() == 0
+
+    def test_a_swipe_over_a_bar_scrolls_and_changes_no_answer(self, shown):
+        page = shown(question("bars"), device=PHONE)
+        page.evaluate("document.body.style.height = '3000px'")
+        box = page.get_by_role("slider").first.bounding_box()
+        finger(page, box["x"] + box["width"] * 0.7, box["y"] + 22, 5, -150)
+        page.wait_for_function("scrollY > 60")
+        assert [bar.input_value() for bar in page.get_by_role("slider").all()] == ["0", "0"]
 
     def test_a_cell_has_the_same_words_as_in_python(self, shown):
         page = shown(question("cell"))

@@ -269,7 +269,7 @@ class TestInTheBrowser:
             assert weights == pytest.approx(picture.weights.tolist(), abs=0.00051)
             reach = float(page.locator(".ends").first.locator("> :last-child").inner_text())
             rail = page.locator(".rail").first.bounding_box()
-            for mark, score in zip(page.locator(".mark").all(), scores, strict=True):
+            for mark, score in zip(page.locator(".spot").all(), scores, strict=True):
                 box = mark.bounding_box()
                 middle = box["x"] + box["width"] / 2 - rail["x"] - rail["width"] / 2
                 assert middle == pytest.approx(score / reach * rail["width"] / 2, abs=1)
