@@ -1,6 +1,6 @@
 // Weights carry values into an output, step by step: scrub, play, drag a value or a score, edit w_o.
 
-import { add, band, between, box, choice, clip, dot, each, ease, follow, frame, goals, handle, keepKeys, leap, make, paces, plain, reset, rule, say, scale, sender, set, show, softmax, thumb, vector, word } from "./shared.js";
+import { add, band, between, box, choice, clip, dot, each, ease, follow, frame, goals, handle, leap, make, paces, plain, reset, rule, say, scale, sender, set, show, softmax, thumb, vector, word } from "./shared.js";
 
 const { abs, ceil, floor, max, min, round } = Math;
 const ROW = 44; // the height of a token's row: room for a finger
@@ -252,7 +252,6 @@ function render({ model, el }) {
     make("div", { class: "line" }, queries.group, ...(H > 1 ? [heads.group] : [])),
     make("div", { class: "line" }, play, pace.back, pace.next, pace.why, slider), words,
     make("div", { class: "picture" }, svg, ...grips.flat(2).flatMap((grip) => [grip, grip.handle])), make("div", { class: "line" }, factorText, lever), matrix, aims.node, again);
-  keepKeys(root);
 
   function draw() {
     const now = compute(state());

@@ -138,7 +138,6 @@ function render({ model, el }) {
     const to = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -n_q, End: n_q }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    event.stopPropagation();
     tokens[Math.min(n_q - 1, Math.max(0, state().row + to))].focus();
   } }, ...tokens);
 

@@ -125,7 +125,6 @@ function render({ model, el }) {
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [-rows, -n_k], End: [rows, n_k] }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    event.stopPropagation();
     go(Math.min(n_q - 1, Math.max(0, at[0] + step[0])), Math.min(n_k - 1, Math.max(0, at[1] + step[1])));
   });
 

@@ -327,7 +327,6 @@ function render({ model, el }) {
   }
 
   function keys(event) {
-    event.stopPropagation();
     const open = offered.found.length;
     const to = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Enter" && !event.shiftKey) {
@@ -476,7 +475,6 @@ function render({ model, el }) {
     const to = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -n, End: n }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    event.stopPropagation();
     slots[Math.min(n - 1, Math.max(0, chosen() + to))].slot.focus();
   } }, ...slots.map(({ slot }) => slot));
   const sentence = make("div", { class: "sentence", onscroll: ends }, sky, line);

@@ -1,6 +1,6 @@
 // Attention of one query in one pass over blocks of keys: m, l and o before and after each block, with a bug to switch on.
 
-import { choice, clip, follow, frame, goals, handle, keepKeys, make, paces, reset, say, sender, set, show, vector, within } from "./shared.js";
+import { choice, clip, follow, frame, goals, handle, make, paces, reset, say, sender, set, show, vector, within } from "./shared.js";
 
 const { abs, exp, max, min } = Math;
 
@@ -208,7 +208,6 @@ function render({ model, el }) {
       ...[highest, factor, ...sums, ...outputs].map(({ node }) => node), verdict,
       make("p", {}, "Numbers are rounded. If you add or multiply them, your result can differ a little.")),
     make("div", {}, aims.node, again)));
-  keepKeys(root);
 
   function draw() {
     const now = state();

@@ -1,6 +1,6 @@
 // A query and a key at two positions: each pair of columns is a dial with two hands, and a part of the score.
 
-import { choice, clip, dot, follow, frame, goals, handle, keepKeys, make, reset, say, sender, set, show, thumb } from "./shared.js";
+import { choice, clip, dot, follow, frame, goals, handle, make, reset, say, sender, set, show, thumb } from "./shared.js";
 
 const { abs, acos, atan2, cos, hypot, max, min, round, sin, sqrt } = Math;
 const LAST = 31; // positions are 0 to 31
@@ -177,7 +177,6 @@ function render({ model, el }) {
   root.append(make("style", {}, LOOK), make("p", {}, "Drag the query \u25cf, the key \u25a0, or both together by the handle \u2194. Or select one and use the arrow keys. Each dial shows one pair of columns, of the query and of the key, as two hands. Below it is its part of the dot product: length × length × cos angle. The numbers shown are rounded; the picture computes with all digits."), kinds.group, make("div", { class: "kinds" }, ...explained.map(([, node]) => node)),
     make("div", { class: "strip" }, strip, ...grips.flatMap((grip) => [grip, grip.handle])), sum, make("div", { class: "dials" }, ...dials.map(({ node }) => node)),
     make("div", { class: "below" }, make("div", {}, curve, axis), make("div", {}, tries.node, again)), four);
-  keepKeys(root);
 
   function forget() {
     seen = new Map();

@@ -205,10 +205,8 @@ function render({ model, el }) {
   for (const change of ["input", "click"]) part.nodes.forEach((node) => node.addEventListener(change, () => say(hint, "")));
   root.classList.add("predict");
   root.append(make("style", {}, LOOK), make("p", { class: "ask" }, model.get("_text")), ...part.nodes, ready, hint, after);
-  // The keys are for this question: JupyterLab would move to another cell. A key held down answers once.
   root.addEventListener("keydown", (event) => {
-    if (event.repeat && event.key === "Enter") event.preventDefault();
-    if (!event.ctrlKey && !event.metaKey && !event.altKey && !event.shiftKey && event.key !== "Escape") event.stopPropagation();
+    if (event.repeat && event.key === "Enter") event.preventDefault(); // a key held down answers once
   });
 
   function commit(event) {

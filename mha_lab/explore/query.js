@@ -300,7 +300,6 @@ function render({ model, el }) {
     };
     if (!(event.key in steps)) return;
     event.preventDefault();
-    event.stopPropagation(); // JupyterLab would move to the next cell
     move(state().query.map((x, c) => x + steps[event.key][c]), true);
   });
   draw();

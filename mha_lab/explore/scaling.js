@@ -1,6 +1,6 @@
 // Three ways to scale dot products: the scores spread, the softmax sharpens, its gradient falls.
 
-import { choice, clip, each, follow, frame, goals, handle, keepKeys, make, reset, say, sender, set, show, softmax } from "./shared.js";
+import { choice, clip, each, follow, frame, goals, handle, make, reset, say, sender, set, show, softmax } from "./shared.js";
 
 const SAMPLES = 256;
 const MOST = 512; // the columns of a sample; the first d_k of them are used
@@ -240,7 +240,6 @@ function render({ model, el }) {
       make("div", {}, table, make("p", {}, "Grey: one standard deviation on each side of 0. The axis ends at ±100 with no scale, and at ±5 with the other two."), make("div", { class: "line" }, other, which)),
       make("div", { class: "gradient" }, make("p", {}, make("b", {}, "Size of the gradient"), " of the weights w with respect to the scores, which are already scaled. This gradient is the matrix diag(w) \u2212 w wᵀ. To get its size, square all entries, add the squares, and take the square root."), chart, legend, commit, read, why),
       make("div", {}, tries.node, again)));
-  keepKeys(root);
 
   function draw() {
     const { d_k, scale, shown } = state();

@@ -4,11 +4,11 @@
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "circle", "rect", "path", "text", "tspan", "title"]);
 
-// The grammar of colour: the colours of each theme, and of tokens. _widget.py puts them in, from _colours.py.
+// The colours of each theme, and of tokens: _widget.py puts them in.
 export const COLOURS = null;
 const SHAPES = { "\u25cf": "query", "\u25a0": "key", "\u25b2": "value" };
 
-/** A text as nodes: each disc, square and triangle has the colour of what it stands for, and is not read aloud. */
+/** A text as nodes: a disc, square or triangle has its colour, and is not read aloud. */
 function inked(text, svg) {
   return String(text).split(/([\u25cf\u25a0\u25b2])/).filter(Boolean).map((part) => {
     if (!(part in SHAPES)) return part;
@@ -165,7 +165,7 @@ export function paint(canvas, rows, columns, inks, at, ink = "weight") {
   paper.putImageData(image, 0, 0);
 }
 
-/** The scale of the colours, once for a whole picture: of weights, or of numbers from -limit to limit. */
+/** The scale of the colours: of weights, or of numbers from -limit to limit. */
 export function scale(limit = null) {
   const end = (x) => show(x, Number.isInteger(x) ? 0 : 2);
   const [from, colours, to] = limit === null ? ["weight 0", "var(--ground), var(--weight)", 1] : [end(-limit), "var(--minus), var(--ground), var(--plus)", end(limit)];
@@ -195,7 +195,7 @@ export function sender(model) {
   };
 }
 
-/** A group of buttons of which one is chosen; arrow keys move, as in any radio group. */
+/** A group of radio buttons. */
 export function choice(label, options, choose) {
   const name = `choice-${Math.random().toString(36).slice(2)}`;
   const inputs = options.map(([value]) =>
@@ -228,13 +228,6 @@ export function handle(begin, move, end) {
   return node;
 }
 
-/** Keys are for this element: JupyterLab would move to another cell. */
-export function keepKeys(root) {
-  root.addEventListener("keydown", (event) => {
-    if (!event.ctrlKey && !event.metaKey && !event.altKey && !event.shiftKey && event.key !== "Escape") event.stopPropagation();
-  });
-}
-
 /** The look of a slider's thumb, in every browser. */
 export function thumb(slider, look) {
   return ["-webkit-slider", "-moz-range"].map((kind) => `${slider}::${kind}-thumb { appearance: none; box-sizing: border-box; ${look} }`).join("\n");
@@ -245,11 +238,10 @@ export function leap(event, small, large, move) {
   const way = { ArrowRight: 1, ArrowUp: 1, PageUp: 1, ArrowLeft: -1, ArrowDown: -1, PageDown: -1 }[event.key];
   if (way === undefined) return;
   event.preventDefault();
-  event.stopPropagation();
   move(way * (event.shiftKey || event.key.startsWith("Page") ? large : small));
 }
 
-/** The number in a field, whole if it has no step; else the nearest in its range, or `old` for no number, and `note` says so. */
+/** The number in a field, whole if it has no step: the nearest in its range, or `old` for no number; `note` says so. */
 export function within(input, old, note, name) {
   const [low, high, typed, digits] = [Number(input.min), Number(input.max), input.valueAsNumber, input.step ? 2 : 0];
   const kept = Number.isNaN(typed) ? old : clip(digits ? typed : Math.round(typed), low, high);
@@ -259,7 +251,7 @@ export function within(input, old, note, name) {
   return kept;
 }
 
-/** Buttons Back and Next, and why one of them does nothing now: `at` gets whether this is the start, and the end. */
+/** Buttons Back and Next, and why one does nothing now: `at` gets whether this is the start, and the end. */
 export function paces(go) {
   const why = make("span", { id: `why-${Math.random().toString(36).slice(2)}` });
   const [back, next] = [[-1, "Back"], [1, "Next"]].map(([way, text]) => make("button", {
@@ -290,7 +282,7 @@ export function goals(all, now) {
   };
 }
 
-/** A button that brings these states back to what they are now; `then` does the rest. */
+/** A button that brings these states back to now; `then` does the rest. */
 export function reset(model, names, send, then) {
   const start = Object.fromEntries(names.map((name) => [name, model.get(name)]));
   return make("button", { type: "button", onclick: () => {
@@ -299,7 +291,7 @@ export function reset(model, names, send, then) {
   } }, "Reset");
 }
 
-// Each explorable brings this style to the page: a rule of its own must be stronger, not only later. Its own width counts.
+// An explorable's own rule must be stronger, not only later.
 const vars = (theme) => Object.entries(COLOURS[theme]).map(([name, hex]) => `--${name}: ${hex};`).join(" ");
 const STYLE = `
 .mha { color: var(--jp-content-font-color1, var(--vscode-foreground, CanvasText));
@@ -369,7 +361,7 @@ export function frame(el, label, repaint = () => {}) {
   root.append(spoken);
   const pixel = make("canvas", { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
   const inks = {};
-  /** A theme is dark if the page's ground is, in whatever words its colour is written. */
+  /** A theme is dark if the page's ground is. */
   const look = () => {
     for (const ground of ["#fff", getComputedStyle(root).backgroundColor]) pixel.fillStyle = ground; // "" outside a page
     pixel.fillRect(0, 0, 1, 1);
@@ -387,12 +379,18 @@ export function frame(el, label, repaint = () => {}) {
       repaint();
     });
   }
-  let before = null; // of a slider: a finger that scrolls the page from there does not move it
+  let before = null; // of a slider: scrolling the page from there does not move it
   root.addEventListener("pointerdown", ({ target }) => { before = target.type === "range" ? target.value : null; });
   root.addEventListener("pointercancel", ({ target }) => {
     if (before === null) return;
     target.value = before;
     target.dispatchEvent(new Event("input", { bubbles: true }));
   });
+  // Most keys are for this element: Jupyter would move to another cell. Notebook 7 hears them first.
+  const own = ({ ctrlKey, metaKey, altKey, shiftKey, key }) => !ctrlKey && !metaKey && !altKey && key !== "Escape" && !(shiftKey && key === "Enter");
+  const guard = (event) => event.target.toggleAttribute("data-lm-suppress-shortcuts", own(event));
+  root.addEventListener("focusin", () => addEventListener("keydown", guard, true));
+  root.addEventListener("focusout", () => removeEventListener("keydown", guard, true));
+  root.addEventListener("keydown", (event) => { if (own(event)) event.stopPropagation(); });
   return { root, inks, speak: (text) => say(spoken, text) };
 }

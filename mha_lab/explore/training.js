@@ -1,6 +1,6 @@
 // Scrub through a training: losses, weights and answers after each recorded step, for each seed.
 
-import { choice, clip, follow, frame, goals, handle, keepKeys, make, reset, say, scale, sender, set, shade, show, thumb } from "./shared.js";
+import { choice, clip, follow, frame, goals, handle, make, reset, say, scale, sender, set, shade, show, thumb } from "./shared.js";
 
 const { ceil, floor, log, max, min } = Math;
 const HIGH = 190; // of the chart, with its numbers
@@ -206,7 +206,6 @@ function render({ model, el }) {
     make("div", { class: "top" }, track, make("div", { class: "line" }, make("span", {}, play, stepBy(-1, "Back"), stepBy(1, "Next")), now), ...lines),
     make("div", { class: "line key" }, make("span", {}, make("i", { class: "asked0" }), "asked first"), ...(lookups > 1 ? [make("span", {}, make("i", { class: "asked1" }), lookups > 2 ? "asked later" : "asked second")] : []), scale()),
     make("div", { class: "parts" }, ...maps.map(({ node }) => node), answers), aims.node, again);
-  keepKeys(root);
 
   function draw() {
     const state = at(get("seed"), get("step"));

@@ -224,6 +224,33 @@ def test_a_head_is_enlarged_with_numbers_and_shows_what_it_fetches(shown):
     assert "so it fetches 0.00" in page.get_by_role("status").inner_text()
 
 
+@pytest.mark.parametrize("name", ["query", "heads", "mask", "split", "flow", "predict_number"])
+def test_keys_are_for_the_explorable_and_not_for_the_notebook_around_it(shown, name):
+    """Notebook 7 hears of a key on its way down, JupyterLab on its way up. Both heed the attribute."""
+    page = shown(examples.ALL[name](), dead=True)
+    page.evaluate("""() => {
+      const said = (phase) => ({ target, key }) => window.heard.push(
+        [phase, key, target.hasAttribute("data-lm-suppress-shortcuts")]);
+      document.addEventListener("keydown", said("down"), true);
+      document.addEventListener("keydown", said("up"));
+    }""")
+    page.locator(".mha button, .mha input").first.focus()
+    ours, theirs = [["down", True]], [["down", False], ["up", False]]
+    found = {}
+    for keys in ("ArrowRight", "Shift+ArrowDown", "Shift+Enter", "Control+s", "Escape"):
+        page.evaluate("window.heard = []")
+        page.keyboard.press(keys)
+        said = page.evaluate("window.heard")
+        found[keys] = [[phase, quiet] for phase, key, quiet in said if key not in ("Shift", "Control")]
+    assert found == {
+        "ArrowRight": ours,
+        "Shift+ArrowDown": ours,
+        "Shift+Enter": theirs,
+        "Control+s": theirs,
+        "Escape": theirs,
+    }
+
+
 @pytest.mark.parametrize("width", [700, 1000, 1280])
 def test_a_mouse_over_the_maps_shows_a_row_and_moves_nothing_and_a_click_chooses_it(shown, width):
     """On its way to another button, the mouse crosses rows that nobody has chosen."""
