@@ -289,7 +289,7 @@ function render({ model, el }) {
       send({ _at: at, _playing: false });
       tell();
     };
-    go(begun);
+    go(performance.now());
   }
 
   function halt() {
