@@ -46,7 +46,7 @@ const LOOK = `
 .mha-heads .below.tall span { writing-mode: vertical-rl; max-height: 6em; display: flex; align-items: center; text-overflow: ellipsis; }
 .mha-heads [role=option] { margin: 0 2px 4px 0; padding: 1px 6px; } .mha-heads [role=option][aria-selected=true] { border: 2px solid var(--query); padding: 0 5px; text-shadow: 0.5px 0, -0.5px 0; }
 .mha-heads [role=listbox] { max-height: 12em; overflow-y: auto; padding: 4px; margin: 0 -4px; }
-.mha-heads :is(.strips, .large .wide) { overflow-x: auto; margin: 5px -3px 0; padding: 3px; } .mha-heads .strips table { white-space: nowrap; } .mha-heads .strips :is(td, th) { padding: 2px 4px; } .mha-heads .strips td { text-align: center; min-width: 36px; }
+.mha-heads :is(.strips, .large .wide) { overflow-x: auto; margin: 5px -3px 0; padding: 3px; max-width: calc(100% + 6px); } .mha-heads .strips table { white-space: nowrap; } .mha-heads .strips :is(td, th) { padding: 2px 4px; } .mha-heads .strips td { text-align: center; min-width: 36px; }
 .mha-heads .large table { table-layout: fixed; width: max-content; } .mha-heads .large td { width: 42px; height: 30px; padding: 0; text-align: center; border: 1px solid var(--ground); } .mha-heads .large thead th { border: 0; text-align: center; padding: 2px; } .mha-heads .large :is(th) { max-width: 6em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .mha-heads .large .now { outline: 2px solid var(--query); } .mha-heads .large canvas { width: min(512px, 100cqi - 40px); height: auto; } .mha-heads .strips thead th { border: 0; } .mha-heads .strips th[scope=col] { text-align: center; }
 .mha-heads .large label { display: inline-flex; gap: 6px; align-items: center; } .mha-heads .large select { margin: 0; }

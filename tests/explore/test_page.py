@@ -364,6 +364,13 @@ def test_a_mask_editor_opens_with_the_width_of_its_window(shown, window, stated)
     assert page.get_by_label("window width").input_value() == stated
 
 
+@pytest.mark.parametrize("name", examples.ALL)
+def test_nothing_says_that_it_scrolls_where_all_of_it_is_in_sight(shown, name):
+    page = shown(examples.ALL[name]())
+    page.wait_for_timeout(200)
+    assert page.locator(".wide.cut").count() == 0
+
+
 @pytest.mark.parametrize(("width", "hints"), [(375, 2), (1280, 0)])
 def test_a_table_wider_than_the_page_says_that_it_scrolls(shown, width, hints):
     page = shown(explore.mask(torch.zeros(7, 7)))
