@@ -138,9 +138,9 @@ def predict(
     committed to is in ``.answer`` and ``.right``. It stays on the learner's computer.
 
     An ``int`` is right if it is exact; a ``float`` within half of the last digit that is shown, or 1 %. Bars
-    are right if none of them is off by more than 0.1, nor their sum, and if larger bars are larger. An answer
-    is taken for a wrong idea if it is nearer: a ``float`` within half of its second digit, or 1 %, and bars
-    within 0.05.
+    are right if none of them is off by more than 0.1, nor their mean by more than 0.05, and if larger bars
+    are larger. An answer is taken for a wrong idea if it is nearer: a ``float`` within half of its second
+    digit, or 1 %, and bars within 0.05 (their mean within 0.025).
 
     Args:
         text: the question.
@@ -217,8 +217,8 @@ def _value(name: str, value: Any, kind: str, names: list) -> dict[str, Any]:
     if kind == "number":
         if isinstance(expect.real_number(name, value), float):
             value = float(f"{value:.6g}")  # as on every machine
-        shown = _words(kind, value, names)
-        last = 10.0 ** -len(shown.partition(".")[2]) / 2
+        first = -math.floor(math.log10(abs(value))) if value else 0
+        last = 0.5 if isinstance(value, int) else 10.0 ** -max(2, first) / 2
         within = last if isinstance(value, int) else max(last, abs(value) / 100)
     if kind == "cell":
         value = [expect.whole_number(name, i, at_least=0) for i in value]
@@ -258,8 +258,8 @@ def _words(kind: str, value: Any, names: list) -> str:
     if kind == "bars":
         return ", ".join(f"{name} {bar:.2f}" for name, bar in zip(names, value, strict=True))
     if isinstance(value, float):
-        digits = max(2, -math.floor(math.log10(abs(value)))) if value else 2
-        value = f"{value:.{digits}f}"
+        digits = max(2, 1 - math.floor(math.log10(abs(value)))) if value else 2
+        value = f"{value:.{digits}f}".removesuffix(".00")
     return str(value).replace("-", "−") if kind == "number" else value
 
 
@@ -272,7 +272,7 @@ def _off(kind: str, a: Any, b: Any) -> int | float:
     pairs = itertools.permutations(zip(a, b, strict=True), 2)
     if any(known - less > STEP * SLACK and mine <= other for (mine, known), (other, less) in pairs):
         return math.inf  # bars keep their order
-    return max(abs(x - y) for x, y in zip([*a, sum(a)], [*b, sum(b)], strict=True))
+    return max(2 * abs(sum(a) - sum(b)) / len(a), *(abs(x - y) for x, y in zip(a, b, strict=True)))
 
 
 def _order(text: str, options: list[str]) -> list[str]:

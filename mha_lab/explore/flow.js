@@ -7,7 +7,7 @@ const ROW = 44; // the height of a token's row: room for a finger
 const TOP = 38; // above the rows of a head
 const BEAT = 600; // ms: a step of the loop
 
-/** All numbers of one query, with the learner's edits; `shown` is "0", "1", "both" or "average". */
+/** All numbers of one query, with edits; `shown` is "0", "1", "both" or "average". */
 export function compute({ query, key, value, w_o, edits, row, shown }) {
   const scale = edits.scale ?? 1 / Math.sqrt(query[0][0].length);
   const heads = query.map((queries, h) => {
@@ -29,11 +29,12 @@ export function compute({ query, key, value, w_o, edits, row, shown }) {
   return { edits, scale, heads, matrix, picked, concat, written, share, output };
 }
 
-/** What to try: from which step on, with which edit; `start` gives the numbers without edits. */
+/** What to try: from which step on, with which edit; `start` has no edits. */
 const tries = (start) => {
-  const some = (test) => ({ picked, heads }) => picked.some((h) => test(heads[h].weights));
+  const some = (test) => ({ picked, heads }) => picked.some((h) => test(heads[h].weights, h));
   return [
-    [3, "product", "Drag a score until two tokens have a weight over 0.4 each.", some((row) => row.filter((x) => x > 0.4).length === 2)],
+    [3, "product", "Drag a score until two tokens have a weight over 0.4 each.", some((row, h) =>
+      row.filter((x) => x > 0.4).length === 2 && row.some((x, j) => x > 0.4 && start().heads[h].weights[j] <= 0.4))],
     [3, "scale", "Change the scale until one weight is over 0.95.", some((row) => max(...row) > 0.95)],
     [5, "value", "Drag a value until a number of the sum is nearly 0.", ({ concat }) => concat.some((x, r) => abs(x) < 0.03 && abs(start().concat[r]) > 0.1)],
     [6, "w_o", "With both heads, change w_o until they write to the same column.", ({ heads, written, output }) => output.some((_, c) =>
@@ -135,7 +136,7 @@ function render({ model, el }) {
       weights.forEach((weight, j) => {
         const [y, part] = [top + TOP + (j + 0.5) * ROW, weight * now.share];
         const thick = max(1, 2 * ROW * part);
-        // Softmax: exp first, the largest as thick as a weight of 1; then divided, to fill the node.
+        // Softmax: exp first; then divided, to fill the node.
         const grown = max(1, 2 * ROW * now.share * (u[2] < 0.5 ? 2 * u[2] * exps[j] : between(exps[j], weight, 2 * u[2] - 1)));
         const seated = seat + thick / 2;
         bands.push(band(xRibbon, y, grown, xNode, seated, min(grown, thick), "var(--weight)", 0.35 + 0.35 * u[0]));
@@ -152,7 +153,7 @@ function render({ model, el }) {
           set(grip, { style: `left: ${left}px; width: ${long}px; top: ${y - 12}px`, "aria-label": `${which(h)}${tokens[j]}: ${c === d ? kind : d > 1 ? `value, number ${c}` : "value"}`, "aria-valuetext": told + (c < d || at < 3 ? "" : `, weight ${show(weight)}`) });
           set(grip.handle, { style: `left: ${end - 22}px; top: ${y - 12}px` });
           if (c === d) return;
-          // A value shrinks on its way to the node, goes to its line, and to its place in the sum.
+          // A value shrinks on its way to the node, then goes to its place in the sum.
           const [first, second] = [clip(2 * u[3]), clip(2 * u[3] - 1)];
           const goal = stack(c) + line * step;
           const [x0, y0] = [between(start, xNode, first), between(y + 10, seated, ease(first))];
@@ -233,7 +234,7 @@ function render({ model, el }) {
   const factorText = make("span");
   const words = make("p", { class: "now" });
   const cells = w_o.map((line, r) => line.map((_, c) => input("number", `w_o, row ${r}, column ${c}`,
-    (x) => { if (isFinite(x)) edit(`w_o ${r} ${c}`, x); }, { step: 0.5, onblur: draw })));
+    (x) => { if (isFinite(x)) edit(`w_o ${r} ${c}`, clip(x, -99, 99)); }, { step: 0.5, onblur: draw })));
   const matrix = make("div", { class: "wide" }, w_o.length ? make("table", {}, make("caption", {}, "w_o (step 6): type another number", scale(most)),
     make("thead", {}, make("tr", {}, make("td"), ...w_o[0].map((_, c) => make("th", { scope: "col" }, `col. ${c}`)))),
     make("tbody", {}, ...cells.map((line, r) => make("tr", {}, make("th", { scope: "row" }, place(r)), ...line.map((cell) => make("td", {}, cell)))))) : "");

@@ -49,7 +49,7 @@ const LOOK = `
 .mha-heads :is(.strips, .large .wide) { overflow-x: auto; margin: 5px -3px 0; padding: 3px; max-width: calc(100% + 6px); } .mha-heads .strips table { white-space: nowrap; } .mha-heads .strips :is(td, th) { padding: 2px 4px; } .mha-heads .strips td { text-align: center; min-width: 36px; }
 .mha-heads .large table { table-layout: fixed; width: max-content; } .mha-heads .large td { width: 42px; height: 30px; padding: 0; text-align: center; border: 1px solid var(--ground); } .mha-heads .large thead th { border: 0; text-align: center; padding: 2px; } .mha-heads .large :is(th) { max-width: 6em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .mha-heads .large .now { outline: 2px solid var(--query); } .mha-heads .large canvas { width: min(512px, 100cqi - 40px); height: auto; } .mha-heads .strips thead th { border: 0; } .mha-heads .strips th[scope=col] { text-align: center; }
-.mha-heads .large label { display: inline-flex; gap: 6px; align-items: center; } .mha-heads .large select { margin: 0; }
+.mha-heads .large label { display: inline-flex; gap: 6px; align-items: center; } .mha-heads .large select { margin: 0; max-width: 16em; }
 @container mha (width < 640px) { .mha-heads .whole { font-size: 11px; } .mha-heads .below.close span { writing-mode: vertical-rl; display: flex; align-items: center; } }`;
 
 function render({ model, el }) {
@@ -82,11 +82,12 @@ function render({ model, el }) {
     if (before !== null) choose(before, true);
   };
 
-  /** The row under a mouse. */
-  const hover = (canvas) => (event) => {
+  /** The row under a mouse or a finger. */
+  const under = (canvas, { clientY }) => {
     const area = canvas.getBoundingClientRect();
-    over(Math.min(n_q - 1, Math.max(0, Math.floor(((event.clientY - area.top) / area.height) * n_q))), event);
+    return Math.min(n_q - 1, Math.max(0, Math.floor(((clientY - area.top) / area.height) * n_q)));
   };
+  const hover = (canvas) => (event) => over(under(canvas, event), event);
   const pass = (row) => (event) => over(row, event);
 
   // A labelled heatmap for each head; the chosen row gets a frame and keeps its colours.
@@ -101,7 +102,7 @@ function render({ model, el }) {
     const mark = make("div", { class: "chosen-row" });
     const box = make("div", {
       class: "map", title: "Click: choose this row, enlarge this head",
-      onpointermove: hover(canvas), onpointerleave: leave, onclick: () => enlarge(h),
+      onpointermove: hover(canvas), onpointerleave: leave, onclick: (event) => enlarge(h, under(canvas, event)),
     }, canvas, mark);
     const button = make("button", { type: "button", onclick: () => pick(h) }, `head ${h}`);
     const rows = roomy ? queries.map((text) => make("span", {}, text)) : [make("span", { class: "alone now" })];
@@ -126,7 +127,7 @@ function render({ model, el }) {
   const frameOfBig = make("div", { class: "chosen-row" });
   const sheet = numbered
     ? make("table", { onpointerleave: leave }, make("thead", {}, make("tr", {}, make("td"), ...keys.map((key) => make("th", { scope: "col" }, key)))), make("tbody", {}, ...big.lines.map(({ line }) => line)))
-    : make("div", { class: "map", onpointermove: hover(big.canvas), onpointerleave: leave, onclick: () => choose(state().row, true) }, big.canvas, frameOfBig);
+    : make("div", { class: "map", onpointermove: hover(big.canvas), onpointerleave: leave, onclick: (event) => choose(under(big.canvas, event), true) }, big.canvas, frameOfBig);
   let painted = null; // what the enlarged map shows
 
   // The tokens: one tab stop, arrow keys move inside it.
@@ -192,10 +193,10 @@ function render({ model, el }) {
     tell();
   }
 
-  function enlarge(head) {
+  function enlarge(head, row = state().row) {
     large = head;
     before = null;
-    if (state().averaged) send({ _averaged: false });
+    send({ _averaged: false, _row: row });
     draw();
     tell();
   }

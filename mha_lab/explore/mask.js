@@ -55,7 +55,7 @@ const EMPTY = {
 
 // Visible cells are empty, hidden ones grey and hatched, as in every picture. Columns have one width, so that none moves under the pointer.
 const LOOK = `
-.mha-mask .grid { table-layout: fixed; width: max-content; max-width: none; } .mha-mask .grid caption { padding-bottom: 4px; }
+.mha-mask .grid { user-select: none; table-layout: fixed; width: max-content; max-width: none; } .mha-mask .grid caption { padding-bottom: 4px; }
 .mha-mask .grid :is(th, td) { width: 50px; padding: 0; text-align: center; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .mha-mask .grid th:first-child { width: 84px; text-align: left; line-height: 1.2; } .mha-mask .grid .note { display: block; font-size: 11px; }
 .mha-mask .grid tbody tr { height: 46px; }
 .mha-mask .grid .cell { width: 48px; min-width: 0; height: 44px; margin: 1px; padding: 0; border: 1px solid var(--line); border-radius: 0; font-size: 12px; display: block; }
@@ -97,9 +97,9 @@ function render({ model, el }) {
           button.releasePointerCapture?.(event.pointerId);
           brush = !state().mask[i][j];
           go(i, j);
-          paint(i, j, brush);
+          sweep(i, j);
         },
-        onpointerenter: () => { if (brush !== null) paint(i, j, brush); },
+        onpointerenter: () => { if (brush !== null) sweep(i, j); },
         onclick: () => { // a finger, Space, Enter, a screen reader
           if (!painted) paint(i, j, !state().mask[i][j]);
           painted = false;
@@ -204,6 +204,14 @@ function render({ model, el }) {
     buttons.flat().forEach((button) => set(button, { tabindex: -1 }));
     set(buttons[i][j], { tabindex: 0 });
     buttons[i][j].focus();
+  }
+
+  /** A fast mouse skips cells: all from the last one to this one are painted. */
+  function sweep(i, j) {
+    const [from, to] = [at, [i, j]];
+    const steps = Math.max(1, ...to.map((x, c) => Math.abs(x - from[c])));
+    for (let s = 0; s <= steps; s += 1) paint(...to.map((x, c) => Math.round(from[c] + ((x - from[c]) * s) / steps)), brush);
+    at = to;
   }
 
   function paint(i, j, seen) {

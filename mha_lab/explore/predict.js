@@ -14,7 +14,7 @@ function off(kind, a, b) {
   if (kind === "number") return Math.abs(a - b);
   if (kind === "bars") {
     const larger = b.every((x, i) => b.every((y, j) => x - y <= STEP * SLACK || a[i] > a[j])); // bars keep their order
-    return larger ? Math.max(...[...a, sum(a)].map((x, i) => Math.abs(x - [...b, sum(b)][i]))) : Infinity;
+    return larger ? Math.max((2 * Math.abs(sum(a) - sum(b))) / a.length, ...a.map((x, i) => Math.abs(x - b[i]))) : Infinity;
   }
   return JSON.stringify(a) === JSON.stringify(b) ? 0 : Infinity;
 }
@@ -71,14 +71,17 @@ function choiceOf(options) {
 }
 
 function numberOf(_, commit) {
-  const input = make("input", { type: "number", step: "any", onkeydown: (event) => {
+  const input = make("input", { inputmode: "decimal", autocomplete: "off", onkeydown: (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.ctrlKey) return;
     event.preventDefault(); // else the same press would reach the next button
     commit();
   } });
   return {
     nodes: [make("label", { class: "typed" }, "Your number ", input)], first: () => input,
-    draft: () => (Number.isFinite(input.valueAsNumber) ? input.valueAsNumber : null),
+    draft: () => { // a comma, too, and the minus of these pages
+      const text = input.value.trim().replace(",", ".").replace("\u2212", "-");
+      return text && Number.isFinite(Number(text)) ? Number(text) : null;
+    },
     clear: () => { input.value = ""; input.disabled = false; },
     show: (guess) => { input.value = guess; input.disabled = true; },
     words: (guess) => String(guess).replace("-", "\u2212"), missing: "Type a number first, for example 0.25.",
@@ -168,7 +171,7 @@ const LOOK = `
 .predict .options { border: 0; } .predict .options, .mha.predict legend { padding: 0; }
 .predict .options label { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; white-space: normal; margin: 0; padding: 5px 0; }
 .predict .options input { flex: none; width: 18px; height: 18px; margin: 0 0 0 2px; } .predict .options label > span:first-of-type { max-width: calc(100% - 30px); }
-.predict .typed { display: block; } .predict .typed input { font-size: 16px; width: 9em; height: 44px; padding: 0 8px; }
+.predict .typed { display: block; } .predict .typed input { color: inherit; background: var(--ground); border: 1px solid var(--line); font: 16px system-ui, sans-serif; width: 9em; height: 44px; padding: 0 8px; }
 .predict input:disabled { opacity: 1; color: inherit; }
 .predict .you, .predict .truth { white-space: nowrap; border-radius: 4px; padding: 0 6px; }
 .predict .you { border: 2px dashed; } .predict .truth { border: 2px solid; }

@@ -47,7 +47,7 @@ const STEPS = [["memory", "1 x"], ["view", "2 view"], ["transpose", "3 transpose
 const MOST = { n: 6, num_heads: 4, d_k: 4 };
 
 const LOOK = `
-.mha-split .boards { display: flex; flex-wrap: wrap; gap: 4px 48px; margin: 8px 0; } .mha-split .panel { max-width: 100%; min-width: 0; } .mha-split .panel p { max-width: 46ch; min-height: 2.8em; }
+.mha-split .boards { display: flex; flex-wrap: wrap; gap: 4px 48px; margin: 8px 0; } .mha-split .panel { flex: 1 1 auto; max-width: 100%; min-width: min(100%, 300px); } .mha-split .panel p { width: 0; min-width: 100%; min-height: 2.8em; }
 .mha-split .boards.cut { display: grid; grid-template: auto auto auto / auto auto; justify-content: start; gap: 0 48px; } .mha-split .cut .panel { display: grid; grid-row: span 3; grid-template-rows: subgrid; }
 .mha-split .scroll { overflow-x: auto; padding: 1px; } .mha-split .board { --cell: 34px; --tall: 34px; --label: 56px; position: relative; isolation: isolate; margin: 4px 0 8px; font-size: 12px; }
 .mha-split .spot { position: absolute; left: var(--label); top: 0; width: var(--cell); height: var(--tall); border: 1px solid #000; color: #000; text-align: center; padding-top: calc(var(--tall) / 2 - 14px); line-height: 13px; font-variant-numeric: tabular-nums; white-space: pre-line; font-size: 11px; }

@@ -64,7 +64,7 @@ def pairs_under_two_masks(rng):
         answer=answer,
         wrong={
             Idea(
-                "This counts the causal mask alone. The padding mask hides more keys.", "nothing-hidden"
+                "This counts one of the masks alone. The other one hides more pairs.", "nothing-hidden"
             ): without_padding,
             "This hides the rows of the padding, too. A padding mask hides only columns: the keys.": pairs(
                 both & keys.mT

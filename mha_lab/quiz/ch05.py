@@ -29,6 +29,8 @@ def place_in_concat(rng):
     answer, wrong = _cells(sizes, place)
     num_heads, n, d_k = sizes
     h, i, c = place
+    if (h, i) not in (answer, *wrong.values()) and h < n and i < num_heads * d_k:
+        wrong["These are the head and the token. A row of concat is a token."] = (h, i)
     return Question(
         text=f"`heads` has the shape (num_heads, n, d_k) = {sizes}. `merge_heads` puts the heads side by "
         f"side: `concat`, with the shape (n, num_heads * d_k) = ({n}, {num_heads * d_k}). Rows "

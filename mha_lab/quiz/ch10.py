@@ -30,6 +30,8 @@ def loss_of_a_choice(rng):
             "The place decides which kind of verb comes, but not which verb.": 0.0,
             "This is the loss of a model that does not read the place.": math.log(lives + breaks),
             "This is -p log p of one verb. The mean is the sum over all of them.": math.log(lives) / lives,
+            "The logarithm of a probability is negative, so the loss, -log p, is positive.": -math.log(lives),
+            "This is the probability p of the verb. The loss is -log p.": 1 / lives,
         },
         because=f"Each verb has p = 1/{lives}, so each costs -log(1/{lives}) = log {lives} = "
         f"{math.log(lives):.2f} nats.",
@@ -46,11 +48,11 @@ def right_of_a_bigram(rng):
         "In the first text, a verb for animals must come next; in the second, a verb for things. An answer "
         "is right if the 4 verbs of the right kind together get more probability than the 4 verbs of the "
         f"other kind. How many of the {count} answers are right?",
-        answer=float(count // 2),
+        answer=count // 2,
         wrong={
-            "The model would have to know the answers to be wrong each time.": 0.0,
-            "The word that decides is further back. This model reads only the last word.": float(count),
-            "The model need not find one verb out of 8. It only has to prefer the right kind.": count / 8,
+            "The model would have to know the answers to be wrong each time.": 0,
+            "The word that decides is further back. This model reads only the last word.": count,
+            "The model need not find one verb out of 8. It only has to prefer the right kind.": count // 8,
         },
         because="Both texts of a pair end in the same word, so the model gives both the same answer. It is "
         "right in one of them.",
@@ -79,6 +81,7 @@ def colder(rng):
             "This is temperature 2, where the differences between the logits become smaller.": bars(0.5),
             "The softmax depends on the differences between the logits, and these are now twice as large.": p,
             "This is temperature 0: it always takes the likeliest word.": [float(x == max(p)) for x in p],
+            "These are the squares. Divide them by their sum.": [round(x**2, 4) for x in p],
         },
         because="Each probability is squared, and then all are divided by their sum.",
         section="6 Write, with a temperature",

@@ -389,6 +389,20 @@ class TestPage:
         places = [(x - zero) / unit for x, _ in parts]  # dog twice, saw goes back, cat on and back
         assert places == pytest.approx([0, 0, dog - saw, dog - saw, dog - cat], abs=1e-3)
 
+    def test_a_goal_that_is_met_at_the_start_is_not_ticked_by_another_score(self, shown):
+        """The query "a" of head 0 gives two tokens over 0.4, whatever is dragged."""
+        page = shown(examples.flow())
+        page.evaluate("model.set('_row', 0); model.set('_at', 6)")
+        grip(page, "head 0, saw: score").press("ArrowLeft")
+        assert value(page, "_edits") != {}
+        assert page.locator(".goals .done").count() == 0
+        page.evaluate(
+            "model.set('_edits', { 'product 0 0 2': 2.6, 'product 0 0 1': 2.6, 'product 0 0 4': -4 })"
+        )
+        assert page.locator(".goals .done").all_inner_texts() == [
+            "Reached: Drag a score until two tokens have a weight over 0.4 each."
+        ]
+
     def test_reset_while_it_plays_goes_back_to_the_beginning(self, shown):
         page = shown(examples.flow_one_head())
         page.get_by_role("button", name="Play").click()

@@ -209,11 +209,11 @@ class Opened:
     def answer(self, question, way):
         """Commit to some answer, or begin again."""
         if way == 1:
-            for part in ("input[type=radio]", "input[type=range]", "button.place", "input[type=number]"):
+            for part in ("input[type=radio]", "input[type=range]", "button.place"):
                 if (found := question.locator(part)).count():
                     found.first.focus()
                     self.page.keyboard.press({"input[type=range]": "ArrowRight"}.get(part, "Space"))
-            if (number := question.locator("input[type=number]")).count():
+            if (number := question.locator("input[inputmode=decimal]")).count():
                 number.fill("1")
         question.get_by_role("button", name="Commit" if way == 1 else "Try again").click()
 

@@ -282,6 +282,15 @@ def test_a_mouse_over_the_maps_shows_a_row_and_moves_nothing_and_a_click_chooses
     assert value(page, "_row") == 2
 
 
+def test_a_tap_on_a_map_chooses_its_row_and_its_head(shown):
+    page = shown(examples.heads(), device=PHONE)
+    for i, head in ((4, 1), (0, 0), (3, 1)):
+        page.locator(".maps .map").nth(head).scroll_into_view_if_needed()
+        box = page.locator(".maps .map").nth(head).bounding_box()
+        page.touchscreen.tap(box["x"] + 20, box["y"] + (i + 0.5) * box["height"] / 5)
+        assert (value(page, "_row"), page.get_by_label("Enlarged").input_value()) == (i, str(head))
+
+
 def test_the_names_of_keys_stay_apart_on_a_phone(shown):
     names = shown(examples.heads(), device=PHONE).locator(".below").first.locator("span")
     ends = names.evaluate_all("""(all) => all.map((one) => {
@@ -354,6 +363,17 @@ def test_a_mask_is_painted_and_typed(shown):
     ).shape == (5, 5)
     page.get_by_role("button", name="Copy").click()
     assert page.locator("button", has_text="cop").inner_text() in ("Copied", "Selected: now copy")
+
+
+@pytest.mark.parametrize("moves", [1, 2, 3, 10])
+def test_a_fast_mouse_paints_every_cell_on_its_way(shown, moves):
+    page = shown(explore.mask(torch.zeros(5, 5)))
+    first, last = (page.locator(".cell").nth(5 + j).bounding_box() for j in (0, 4))
+    page.mouse.move(first["x"] + 9, first["y"] + 9)
+    page.mouse.down()
+    page.mouse.move(last["x"] + 9, last["y"] + 9, steps=moves)
+    page.mouse.up()
+    assert value(page, "_mask") == [[i != 1] * 5 for i in range(5)]
 
 
 @pytest.mark.parametrize(("window", "stated"), [(1, "1"), (3, "3"), (7, "2")])

@@ -280,6 +280,16 @@ class TestInABrowser:
         page.get_by_role("button", name="Commit").dblclick()
         assert page.get_by_role("button", name="Try again").is_visible()
 
+    @pytest.mark.parametrize(
+        ("typed", "kept"), [("0,25", 0.25), (" 0.25 ", 0.25), ("\u22128", -8), ("8/4", None), ("", None)]
+    )
+    def test_a_decimal_comma_is_read_and_what_is_no_number_is_refused(self, shown, typed, kept):
+        page = shown(question("number"))
+        page.get_by_label("Your number").fill(typed)
+        press(page, "Commit")
+        assert guessed(page) == kept
+        assert (page.get_by_text("Type a number first").count() > 0) == (kept is None)
+
     def test_untouched_bars_are_an_answer_at_the_second_press_but_not_at_a_double_click(self, shown):
         page = shown(question("bars"))
         page.get_by_role("button", name="Commit").dblclick()
