@@ -137,10 +137,10 @@ def predict(
     heatmap (a tuple: row, column), or set bars from 0 to 1 (a list, or a tensor of rank 1). What the learner
     committed to is in ``.answer`` and ``.right``. It stays on the learner's computer.
 
-    An ``int`` is right if it is exact; a ``float`` within half of the last digit that is shown, or 1 %. Bars
-    are right if none of them is off by more than 0.1, nor their mean by more than 0.05, and if larger bars
-    are larger. An answer is taken for a wrong idea if it is nearer: a ``float`` within half of its second
-    digit, or 1 %, and bars within 0.05 (their mean within 0.025).
+    An ``int`` is right if it is exact; a ``float`` within 1 % or 0.005 (below 0.01: half of its first digit).
+    Bars are right if none of them is off by more than 0.1, nor their mean by more than 0.05, and if larger
+    bars are larger. An answer is taken for a wrong idea if it is nearer: a ``float`` within half of its
+    second digit, or 1 %, and bars within 0.05 (their mean within 0.025).
 
     Args:
         text: the question.
