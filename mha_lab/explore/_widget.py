@@ -55,6 +55,7 @@ def module(name: str, body: str | None = None) -> str:
 class Explorable(anywidget.AnyWidget):
     """A widget whose repr is the same on every run, and that shows a picture if no script can run."""
 
+    _css = (HERE / "jupyter.css").read_text(encoding="utf-8")
     _public = ""  # the function of ``explore`` that makes it, and its ES module; "" is the class's name
 
     @classmethod

@@ -1,14 +1,14 @@
-// The parts that all explorables share: elements, style, colours, numbers, the connection to Python.
+// What all explorables share: elements, style, colours, numbers, the connection to Python.
 // Texts are text nodes only, so a token such as "<img>" is shown as typed.
 
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "circle", "rect", "path", "text", "tspan", "title"]);
 
-// The colours of each theme, and of tokens: _widget.py puts them in.
+// Of each theme, and of tokens: _widget.py puts them in.
 export const COLOURS = null;
 const SHAPES = { "\u25cf": "query", "\u25a0": "key", "\u25b2": "value" };
 
-/** A text as nodes: a disc, square or triangle has its colour, and is not read aloud. */
+/** A text as nodes: a shape has its colour, and is not read aloud. */
 function inked(text, svg) {
   return String(text).split(/([\u25cf\u25a0\u25b2])/).filter(Boolean).map((part) => {
     if (!(part in SHAPES)) return part;
@@ -47,14 +47,14 @@ export function wide(content) {
   return box;
 }
 
-/** Change attributes of an element, only if they differ. */
+/** Change attributes of an element if they differ. */
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
   }
 }
 
-/** Change the text of an element, only if it differs. */
+/** Change the text of an element if it differs. */
 export function say(node, text) {
   if (node.textContent === String(text)) return;
   const parts = inked(text, node instanceof SVGElement);
@@ -375,11 +375,12 @@ export function frame(el, label, repaint = () => {}) {
   for (const change of ["animationstart", "transitionend"]) {
     root.addEventListener(change, ({ target }) => {
       if (target !== root) return;
+      root.closest(".jp-Notebook")?.classList.add("mha-lab");
       look();
       repaint();
     });
   }
-  let before = null; // of a slider: scrolling the page from there does not move it
+  let before = null; // of a slider: scrolling from there does not move it
   root.addEventListener("pointerdown", ({ target }) => { before = target.type === "range" ? target.value : null; });
   root.addEventListener("pointercancel", ({ target }) => {
     if (before === null) return;

@@ -122,6 +122,13 @@ class TestPicturesOnADarkPage:
         assert (rows[:3, 3] == 0).all()
         return lambda colour: to_hex(np.clip(rows[:3, [0, 1, 2, 4]] @ [*mpl.colors.to_rgb(colour), 1], 0, 1))
 
+    def test_jupyter_has_the_same_matrix(self):
+        website, jupyter = (
+            re.search(r"filter: url\(.+\);", file.read_text(encoding="utf-8"))[0]
+            for file in (FOLDER.parents[1] / "docs/site/_static/style.css", FOLDER / "jupyter.css")
+        )
+        assert jupyter == website
+
     def test_white_is_the_ground_and_text_is_readable(self, dark):
         assert dark("white") == self.GROUND
         assert contrast(parsed(dark("black")), parsed(self.GROUND)) >= 15

@@ -281,6 +281,17 @@ def test_a_chapter_in_jupyterlab(browser, jupyterlab, name):
         chapter.wrong.clear()  # what the front end says of a kernel that is gone
 
 
+def test_pictures_follow_the_theme(browser, jupyterlab):
+    dark = "(all) => all.map((each) => getComputedStyle(each).filter.includes('#dark'))"
+    with opened(browser, jupyterlab) as (chapter, _):
+        pictures = chapter.page.locator(".jp-RenderedImage img")
+        for _ in range(2):
+            found = pictures.evaluate_all(dark)
+            assert len(found) >= 3
+            assert set(found) == {chapter.theme() == "dark"}
+            chapter.change_theme()
+
+
 def test_an_exercise_asks_for_what_was_dragged(browser, jupyterlab):
     with opened(browser, jupyterlab) as (chapter, explorables):
         plane = explorables.and_(chapter.page.locator(':not([aria-label^="Question"])')).first
