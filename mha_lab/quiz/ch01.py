@@ -6,7 +6,7 @@ import torch
 
 from mha_lab import toy
 from mha_lab.exercises import Rng
-from mha_lab.quiz import Answer, Question, from_mistakes, reworded, vector
+from mha_lab.quiz import Question, from_mistakes, vector
 
 WEIGHTS = "3 Weights: from scores to numbers that sum to 1"
 ROOT = "5 Why divide by the square root of d_k?"
@@ -17,14 +17,22 @@ def same_differences(rng: Rng | None) -> Question:
     gap, large = (2, 1000) if rng is None else (rng.below(3) + 1, 100 * (rng.below(9) + 1))
     scores = torch.tensor([[0.0, gap]], dtype=torch.float64)
     answer, wrong = from_mistakes(
-        "attention_weights", (scores + large,), ["divided-without-exp", "one-key-takes-all"], vector
+        "attention_weights",
+        (scores + large,),
+        {
+            "divided-without-exp": "A softmax looks at the difference of the scores, not at their ratio.",
+            "one-key-takes-all": "Here the best key gets all the weight. A softmax gives some weight to "
+            "every key.",
+        },
+        vector,
     )
-    wrong |= from_mistakes("attention_weights", (scores,), ["not-divided"], vector)[1]
+    exps = {"not-divided": f"These are exp(0) and exp({gap}). They are not yet divided by their sum."}
+    wrong |= from_mistakes("attention_weights", (scores,), exps, vector)[1]
     return Question(
         text=f"A query has two scores, {large} and {large + gap}. Which two weights does the softmax give, "
         f"on paper? Help: exp({gap}) is about {math.exp(gap):.3g}.",
         answer=answer,
-        wrong=_about_an_answer(wrong),
+        wrong=wrong,
         because=f"The scores 0 and {gap} give the same weights: both exp grow by the factor exp({large}), "
         "and the division takes it away.",
         section=WEIGHTS,
@@ -48,7 +56,13 @@ def row_of_weights(rng: Rng | None) -> Question:
     answer, wrong = from_mistakes(
         "single_head_attention",
         (x, w_q, w_k, w_v),
-        ["not-scaled", "scaled-by-d_k", "softmax-over-queries", "not-divided"],
+        {
+            "not-scaled": "Here the dot products are not divided by sqrt(d_k).",
+            "scaled-by-d_k": "Here the dot products are divided by d_k, not by its square root.",
+            "softmax-over-queries": "Here the softmax runs over the queries. But the weights of one query "
+            "sum to 1.",
+            "not-divided": "The weights sum to 1. Divide each exp(score) by the sum.",
+        },
         lambda result: _in_hundredths(result[1][row].tolist()),
     )
     if rng is None:  # on a screen, one may set any bars
@@ -74,7 +88,7 @@ def row_of_weights(rng: Rng | None) -> Question:
         + ", ".join(f"exp({score:g}) is {'about ' * (score > 0)}{math.exp(score):.3g}" for score in helps)
         + ".",
         answer=answer,
-        wrong=_about_an_answer(far),
+        wrong=far,
         because=f"Divide by sqrt({d_k}), take exp, then divide each by the sum of the row.",
         section=WEIGHTS,
         labels=names,
@@ -85,7 +99,7 @@ def largest_weight(rng: Rng | None) -> Question:
     """The largest score does not always get the largest weight."""
     columns = [f"{token} ({i})" for i, token in enumerate(toy.tokens())]
     rows = columns[:3]
-    others = ' The second "a" has the same scores as the first, and "cat" has the same scores as "dog".'
+    others = ' The second "a" and "cat" are not shown: as queries, they have the scores of "a" and "dog".'
     some_help = " Help: exp(2.31) is about 10, exp(1.73) is about 5.64, exp(2.89) is about 18."
     w_q, w_k, _ = toy.single_head_weights()
     x = toy.embeddings()
@@ -109,19 +123,20 @@ def largest_weight(rng: Rng | None) -> Question:
         _largest,
     )
     most = int(scores.sum(dim=-1).round(decimals=3).argmax())
-    for column in (scores[most] > scores[most].max() - 1e-3).nonzero().flatten().tolist():
+    equal = (scores[most] > scores[most].max() - 1e-3).nonzero().flatten().tolist()
+    for column in equal:
         if (most, column) not in (answer, *wrong.values()):
-            wrong[f"This row has the most good matches, and {columns[column]} is only one of them."] = (
-                most,
-                column,
-            )
+            wrong[
+                f"In this row, {columns[column]} is one of {len(equal)} keys with the highest score. They "
+                "share the weight."
+            ] = (most, column)
     table = "; ".join(f"{name}: {_short(row)}" for name, row in zip(rows, scores, strict=True))
     return Question(
         text=f"The scores of three queries with {len(columns)} keys are: {table}.{others} In which cell of "
         "these three rows does the softmax give the largest weight? Pick its row (query) and column (key)."
         + some_help,
         answer=answer,
-        wrong=_about_an_answer(wrong),
+        wrong=wrong,
         because="A weight is a share of its row. What counts is how far a score stands above the others of "
         "its row.",
         section=WEIGHTS,
@@ -142,16 +157,11 @@ def spread_of_scores(rng: Rng | None) -> Question:
                 d_k
             ),
             "This is the standard deviation of one product. A dot product adds d_k of them.": 1.0,
-            "This is half of the variance. The standard deviation is its square root.": d_k / 2,
+            "This is half of the variance. Take the square root of the variance.": d_k / 2,
         },
         because=f"The dot product adds {d_k} products of variance 1, so its variance is {d_k}.",
         section=ROOT,
     )
-
-
-def _about_an_answer(wrong: dict[str, Answer]) -> dict[str, Answer]:
-    """What is said of a function, said of an answer."""
-    return reworded(wrong, lambda idea: idea.replace("Your function", "This answer"))
 
 
 def _in_hundredths(weights: list[float]) -> list[float]:

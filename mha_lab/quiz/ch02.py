@@ -6,7 +6,7 @@ import torch
 
 from mha_lab import scaled_dot_product_attention, toy
 from mha_lab.exercises import Rng
-from mha_lab.quiz import Answer, Question, from_mistakes, reworded, vector
+from mha_lab.quiz import Question, from_mistakes, vector
 
 SECTIONS = {
     "equal_keys": "2 One query, two equal keys",
@@ -33,7 +33,13 @@ def _equal_keys(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -
     products, root = keys @ query, math.sqrt(len(query))
     best = values[products == products.max()]
     found, wrong = from_mistakes(
-        "soft_lookup", (query, keys, values, root), ["hard-lookup", "plain-mean"], _first
+        "soft_lookup",
+        (query, keys, values, root),
+        {
+            "hard-lookup": "This is the value of one of the best keys. All of these count equally.",
+            "plain-mean": "This is the plain mean of the values. Here the scores are not used.",
+        },
+        _first,
     )
     for idea, number in (
         ("The values play no part in the weights: a larger value gets no larger weight.", best.max()),
@@ -45,7 +51,7 @@ def _equal_keys(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -
         text=f"A query has the dot products {_list(products)} with four keys, and d_k is {len(query)}. The "
         f"values of these keys are {_list(values)}, with d_v = 1. Which number does the query fetch?",
         answer=found,
-        wrong=_about_an_answer(wrong),
+        wrong=wrong,
         because=f"The {len(best)} equal scores share the weight equally. The others get almost nothing.",
         section=SECTIONS["equal_keys"],
     )
@@ -122,7 +128,17 @@ def _twice_as_long(weights: torch.Tensor) -> Question:
         return [round(weight, 4) for weight in found.tolist()]
 
     answer, wrong = from_mistakes(
-        "predict_longer_query", (weights,), ["unchanged-weights", "flatter", "hard", "uniform"], bars
+        "predict_longer_query",
+        (weights,),
+        {
+            "unchanged-weights": "These are the old weights. But every score doubles, so they change.",
+            "flatter": "These are closer together than the old weights. A query of half the length does "
+            "that.",
+            "hard": "Here one key gets all the weight. It gets more than before, but the others still get "
+            "some.",
+            "uniform": "Equal weights would need equal scores.",
+        },
+        bars,
     )
     wrong["The scores double, and not the weights: these still sum to 1."] = bars((2 * weights).clamp(max=1))
     far = {  # bars that are off by at most 0.1 count as right
@@ -134,9 +150,9 @@ def _twice_as_long(weights: torch.Tensor) -> Question:
         text=f"A query gives four keys the weights {vector(weights)} (rounded). Then the query is made twice "
         "as long, and nothing else changes. Which weights do the keys get now? A rough guess is enough.",
         answer=answer,
-        wrong=_about_an_answer(far),
-        because="Every score doubles, so the differences between the scores double, too. The larger weights "
-        "gain, and the smaller ones lose.",
+        wrong=far,
+        because="Every score doubles, so the differences between the scores double, too: weight moves "
+        "towards the largest scores.",
         section=SECTIONS["twice_as_long"],
         labels=[f"key {j}" for j in range(4)],
     )
@@ -204,15 +220,3 @@ def _first(result: torch.Tensor) -> float:
 def _list(numbers: torch.Tensor, last: str = " and") -> str:
     *most, end = [f"{number:g}" for number in numbers.flatten().tolist()]
     return f"{', '.join(most)}{last} {end}".replace(" ,", ",")
-
-
-def _about_an_answer(wrong: dict[str, Answer]) -> dict[str, Answer]:
-    """What is said of a function, said of an answer; without what stands in brackets."""
-    wrong = reworded(wrong, lambda idea: idea.partition(" (")[0])
-    for said, instead in (
-        ("Your function returns the old weights", "These are the old weights"),
-        ("Your function returns", "This is"),
-        ("Your function", "This answer"),
-    ):
-        wrong = reworded(wrong, lambda idea, said=said, instead=instead: idea.replace(said, instead))
-    return wrong

@@ -74,7 +74,12 @@ def place_after_split(rng: Rng | None) -> Question:
     answer, wrong = from_mistakes(
         "predict_place",
         sizes,
-        ["view-without-transpose", "heads-interleaved", "head-from-1"],
+        {
+            "view-without-transpose": f"The bare view gives this. But token {token} keeps row {token}.",
+            "heads-interleaved": "Here the columns are given to the heads in turn. But a head gets d_k "
+            "neighbouring columns.",
+            "head-from-1": "Here the heads are counted from 1, not from 0.",
+        },
         lambda place: place[:2],
     )
     return Question(

@@ -24,7 +24,10 @@ def share_of_visible_keys(rng):
         f"of keys {hidden} become -inf before the softmax. What are the weights?",
         answer=answer,
         wrong={
-            after[0]: after[1],
+            Idea(
+                "Here the keys are hidden after the softmax. So these weights do not sum to 1.",
+                "masked-after-softmax",
+            ): after[1],
             "The freed weight is not given in equal parts. The exponentials of the visible scores stay as "
             "they were, so the visible weights keep their proportion.": ((weights + freed) * seen).tolist(),
             Idea("These are the weights if the other keys are hidden.", "mask-inverted"): inverted[1],
@@ -69,11 +72,11 @@ def pairs_under_two_masks(rng):
             "This hides the rows of the padding, too. A padding mask hides only columns: the keys.": pairs(
                 both & keys.mT
             ),
-            "This counts the pairs that one of the masks shows. With & both masks must say True.": pairs(
+            "This counts the pairs that at least one mask shows. With & both masks must say True.": pairs(
                 causal | keys
             ),
             Idea(
-                "This hides each query's own key. A causal mask hides only later keys.", "hides-the-own-token"
+                "Each query sees its own key. And the padding tokens have rows, too.", "hides-the-own-token"
             ): without_own_key,
         },
         because=f"By rows: {' + '.join(str(row) for row in both.sum(dim=-1).tolist())}. The causal mask "
@@ -90,10 +93,14 @@ def keys_under_an_inverted_mask(rng):
     full, short = (
         (torch.arange(n) < length) == true_for_words for length in (n, words)
     )  # the mask, for each sentence
-    reader, meaning = (
-        ("PyTorch's layer, as key_padding_mask", "hide this key")
+    reader, meaning, opposite = (
+        ("PyTorch's layer, as key_padding_mask", "hide this key", "may attend to this key")
         if layer
-        else ("PyTorch's function scaled_dot_product_attention, as attn_mask", "may attend to this key")
+        else (
+            "PyTorch's function scaled_dot_product_attention, as attn_mask",
+            "may attend to this key",
+            "hide this key",
+        )
     )
 
     where = f"at positions {words} to {n - 1}" if words < n - 1 else f"at position {words}"
@@ -115,7 +122,7 @@ def keys_under_an_inverted_mask(rng):
         + "Which keys do the queries of each sentence look at?",
         answer=both(False, False),
         wrong={
-            "This would be so if True meant the opposite.": both(True, True),
+            f"This is right if True means: {opposite}.": both(True, True),
             "What the mask does to the words of sentence 1, it does to those of sentence 0, too.": both(
                 True, False
             ),

@@ -3,18 +3,11 @@
 import torch
 
 from mha_lab import merge_heads, scaled_dot_product_attention, split_heads, toy
-from mha_lab.exercises import Rng, find
-from mha_lab.quiz import Question, from_mistakes, reworded, vector
+from mha_lab.exercises import Rng
+from mha_lab.quiz import Question, from_mistakes, vector
 
 COLUMNS = 8  # as many as the picture of a question has
 STEP = "3 The projection is a sum over heads"
-
-
-def _answers(exercise, arguments, ideas, read):
-    """As ``from_mistakes``, with a sentence for each mistake that fits the question."""
-    answer, wrong = from_mistakes(exercise, arguments, list(ideas), read)
-    says = {find(exercise).mistakes[name].says: idea for name, idea in ideas.items()}
-    return answer, reworded(wrong, says.get)
 
 
 def _heads():
@@ -57,9 +50,9 @@ def _cells(sizes, place):
         "keeps a row of its own.",
         "heads-interleaved": "Here the heads take the columns in turn. But the numbers of one head stay "
         "together.",
-        "heads-reversed": "Here the last head stands on the left. Head 0 stands there.",
+        "heads-reversed": "This column belongs to another head. Head 0 stands on the left.",
     }
-    return _answers("merge_heads", (heads,), ideas, cell)
+    return from_mistakes("merge_heads", (heads,), ideas, cell)
 
 
 def _place(rng: Rng):
@@ -74,14 +67,14 @@ def _place(rng: Rng):
 def what_head_0_writes(rng):
     """What one head adds to the output, for one token."""
     heads, w_o = _heads() if rng is None else _random_heads(rng)
-    token, name = (2, "the token saw") if rng is None else (0, "one token")
+    token, name = (2, 'the token "saw"') if rng is None else (0, "one token")
     fetched = [vector(head[token]) for head in heads]
-    ones = ", ".join(f"column {one} of row {row}" for row, one in enumerate(w_o.argmax(dim=-1).tolist()))
+    ones = ", ".join(f"{one} (row {row})" for row, one in enumerate(w_o.argmax(dim=-1).tolist()))
     answer, wrong = _bars(heads, w_o, token)
     return Question(
         text=f"For {name}, head 0 fetched {fetched[0]}, and head 1 fetched {fetched[1]}. Each row of `w_o` "
-        f"has one 1 and three 0s. The 1 is in {ones}. What does head 0 alone write to the four columns "
-        "of the output?",
+        f"has one 1 and three 0s. The 1 stands in the columns {ones}. What does head 0 alone write to the "
+        "four columns of the output?",
         answer=answer,
         wrong=wrong,
         because="The numbers of head 0 stand in the columns 0 and 1 of concat, so they are multiplied by "
@@ -101,7 +94,7 @@ def _bars(heads, w_o, token):
         "heads-take-turns": "Here head 0 owns the rows 0 and 2 of `w_o`. The rows of a head stand together.",
         "slices-in-reverse": "Here head 0 owns the last two rows of `w_o`. These belong to head 1.",
     }
-    answer, wrong = _answers("head_contributions", (heads[None], w_o), ideas, read)
+    answer, wrong = from_mistakes("head_contributions", (heads[None], w_o), ideas, read)
     alone = heads.clone()
     alone[1] = 0
     unused = [round(number, 2) for number in merge_heads(alone)[token].tolist()]
@@ -163,7 +156,7 @@ def shape_of_weights(rng):
     }
     x, matrices = torch.zeros(batch, n, d_model), 4 * [torch.eye(d_model)]
     behind = x.unflatten(-1, (num_heads, d_k))
-    answer, wrong = _answers(
+    answer, wrong = from_mistakes(
         "multi_head_attention",
         (x, *matrices, num_heads),
         ideas,
@@ -178,8 +171,8 @@ def shape_of_weights(rng):
             "Here the heads of one token attend to each other. The tokens should attend to each other.": str(
                 tuple((behind @ behind.mT).shape)
             ),
-            "A row of weights has one number for each key, and the keys are tokens. It has not one number "
-            "for each column.": str((batch, num_heads, n, d_k)),
+            "A row of weights has one number for each key, and the keys are tokens. The last axis is "
+            "not d_k.": str((batch, num_heads, n, d_k)),
         },
         because=f"Each of the {batch} sequences and each of the {num_heads} heads has a square of {n} "
         f"queries and {n} keys.",

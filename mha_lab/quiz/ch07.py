@@ -45,8 +45,8 @@ def read_one_row(rng):
     return Question(
         text=f"One row of weights gives {w:g} to the record asked for first and {1 - w:g} to the record "
         "asked for second. Content c is a vector with a 1 in column c, and zeros elsewhere. The output is "
-        "the weighted sum of the two contents. You see its two largest numbers. Which rule finds both "
-        "answers?",
+        "the weighted sum of the two contents. You see only its two largest numbers and their columns. "
+        "Which rule finds the first and the second answer?",
         answer=RULES[right][0],
         wrong={idea: option for name, (option, idea) in RULES.items() if name != right},
         because=because,
@@ -65,7 +65,12 @@ def reach_of_interval(rng):
     answer, wrong = from_mistakes(
         "fix_interval",
         (torch.zeros_like(two), two, t),
-        ["counts-problems", "not-divided", "divided-by-n"],
+        {
+            "counts-problems": "Here n is the number of problems. But it is the number of gaps: one for each "
+            "seed.",
+            "not-divided": "This is not divided by sqrt(5): it is for a single gap, not for their mean.",
+            "divided-by-n": "Here the standard deviation is divided by 5, not by sqrt(5).",
+        },
         read=lambda ends: round((ends[1] - ends[0]).item() / 2, 5),
     )
     spread = each.std().item()
@@ -84,7 +89,8 @@ def reach_of_interval(rng):
             "This is the standard deviation divided by sqrt(5). The factor t is missing.": round(mean_off, 5),
             "This is how far the five gaps spread. Their mean spreads less.": round(spread, 5),
         },
-        because=f"Five training runs were repeated independently, so it is {t} · {spread:.4f} / sqrt(5).",
+        because="Five gaps were measured independently, one for each seed, so it is "
+        f"{t} · {spread:.4f} / sqrt(5).",
         section=SECTIONS["reach_of_interval"],
     )
 
@@ -99,7 +105,11 @@ def queries_set_to_zero(rng):
     answer, wrong = from_mistakes(
         "predict_zero_query",
         (values,),
-        ["zero-weights", "not-normalised"],
+        {
+            "zero-weights": "These are zeros. But a score of 0 is not a weight of 0: what is exp(0)?",
+            "not-normalised": "This adds up all values: every weight is 1. But the weights of a query sum to "
+            "1.",
+        },
         read=lambda output: [round(number, 4) for number in output.tolist()],
     )
     return Question(
@@ -109,7 +119,7 @@ def queries_set_to_zero(rng):
         answer=answer,
         wrong={
             **wrong,
-            "The weights do not stay: they are made from the queries.": values[favourite].tolist(),
+            "The weights change, too: they come from the queries.": values[favourite].tolist(),
             "Each record gets the same weight. But a content that stands in no record gets none.": (
                 torch.full((columns,), 1 / columns).tolist()
             ),
@@ -149,7 +159,7 @@ def first_choices(rng):
             "A query may be negative. Then the score is highest for the smallest key.": listed(positive),
             "A key between two others never has the highest score: on one side of it, the product with the "
             "query is larger.": listed(keys),
-            "The sign of a key matters, and not only its size.": listed(sorted(keys, key=abs)[2:]),
+            "Try the query -1: which key has the highest score?": listed(sorted(keys, key=abs)[2:]),
         },
         because="A positive query prefers the largest key, and a negative query prefers the smallest one.",
         section=SECTIONS["first_choices"],

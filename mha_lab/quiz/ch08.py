@@ -31,8 +31,8 @@ def crossing(rng):
                 "FLOPs as the scores.",
                 "scores-halved",
             ): one_product,
-            "You compared one projection with the scores. A layer has four projections and two of the other "
-            "products.": float(d_model),
+            "You compared one projection with the scores. Count all four projections, and the weighted sum, "
+            "too.": float(d_model),
             Idea(
                 "You counted scores and weighted sum of one head only. All heads together are d_model wide.",
                 "one-head",
@@ -56,7 +56,7 @@ def bytes_of_weights(rng):
         answer=4 * num_heads * n**2 / mib,
         wrong={
             "These are the weights of one head. Each head has its own weights.": 4 * n**2 / mib,
-            "This is how many numbers there are. Each of them takes 4 bytes.": num_heads * n**2 / mib,
+            "This counts the numbers, in units of 2^20. Each of them takes 4 bytes.": num_heads * n**2 / mib,
             "These are millions of bytes. A MiB has 2^20 = 1,048,576 bytes.": 4 * num_heads * n**2 / 10**6,
             "These are bytes. A MiB has 2^20 of them.": 4.0 * num_heads * n**2,
             "This is the size of the input, with one row of d_model numbers for each token. The weights have "
@@ -90,10 +90,10 @@ def third_key(rng):
             "not-corrected": "Here the old sums are not corrected. They were computed with the old m."
             if raises
             else "Here the new key has the weight 1. But its score is below m.",
-            "corrections-exchanged": "Here the new key gets the factor. The old sums need it: they were "
-            "computed with the old m."
+            "corrections-exchanged": "Here the new key is corrected. The old sums need the correction: they "
+            "were computed with the old m."
             if raises
-            else "Here the old sums get the factor. Only the new key needs it: m stays as it is.",
+            else "Here the old sums are corrected. But m does not grow, so they need no correction.",
             "sum-not-corrected": f"The o is right. But in l, {forgotten}.",
             "output-not-corrected": f"The l is right. But in o, {forgotten}.",
         },
@@ -105,10 +105,10 @@ def third_key(rng):
         "and o after it?",
         answer=answer,
         wrong=wrong,
-        because=f"The new key raises m, so that both sums are multiplied by {highest}/{new[0]}, and the new "
+        because=f"The new key raises m, so both sums are multiplied by {highest}/{new[0]}, and the new "
         "key has the weight 1."
         if raises
-        else f"The new key does not raise m, so that its weight is {new[0]}/{highest} and the sums are not "
+        else f"The new key does not raise m, so its weight is {new[0]}/{highest} and the sums are not "
         "corrected.",
         section="3 The softmax in one pass",
     )
@@ -130,11 +130,11 @@ def growth_of_blocked(rng):
         "the same size. By about what factors do the time and the peak memory of the function grow?",
         answer=shown(square, times),
         wrong={
-            "You expect that blocks save time. But each query still has a score for every key, so that all "
-            "n² scores are computed.": shown(times, times),
+            f"There are {times} times as many blocks, but also {times} times as many queries: all n² scores "
+            "are computed.": shown(times, times),
             "This is the growth of a function that keeps its weights. It has n² weights for each "
             "head.": shown(square, square),
-            "You exchanged them: the n² scores are computed, but not kept.": shown(times, square),
+            "You swapped them: all n² scores are computed, but not kept.": shown(times, square),
         },
         because=f"All n² scores are still computed: the time is about {square} times as large. But each "
         "query keeps only m, l and o, and forgets its scores.",

@@ -88,7 +88,7 @@ def _biased(order, numbers):
     names = [f"{i} {word}" for i, word in enumerate(words)]
     for i, j in (bias[0] == bias.max()).nonzero().tolist():
         if (i, j) not in (answer, *wrong.values()):
-            wrong[f"Row {names[i]}, column {names[j]} has the largest bias. But its score is 0."] = (i, j)
+            wrong[f"Row {i}, column {j} has the largest bias, {bias.max():g}. But its score is 0."] = (i, j)
     if len(wrong) < 2:
         return None
     return Question(
@@ -144,12 +144,36 @@ def wrong_turn(rng):
     """What a shift shows of a rotary embedding that is used in a wrong way."""
     x = torch.randn(3, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     cases = [
-        ("the halves layout is used for queries and keys", ("halves", "halves"), 0),
-        ("the pairs layout is used for queries, and the halves layout for keys", ("pairs", "halves"), 0),
-        ("the pairs layout is used, but the values are turned as well", ("pairs", "pairs"), 1),
-        ("the pairs layout is used for queries and keys", ("pairs", "pairs"), 0),
+        (
+            "the halves layout is used for queries and keys",
+            "The layer was trained with other pairs of numbers.",
+            "Queries and keys are turned in the same way, so a shift cancels.",
+            ("halves", "halves"),
+            0,
+        ),
+        (
+            "the pairs layout is used for queries, and the halves layout for keys",
+            "The keys have another layout than in training.",
+            "Queries and keys are turned in two ways, so a shift does not cancel.",
+            ("pairs", "halves"),
+            0,
+        ),
+        (
+            "the pairs layout is used, but the values are turned as well",
+            "The layer was trained with values that are not turned.",
+            "A shift turns the values further, and nothing turns them back.",
+            ("pairs", "pairs"),
+            1,
+        ),
+        (
+            "the pairs layout is used for queries and keys",
+            "This is how the layer was trained.",
+            "Queries and keys are turned in the same way, so a shift cancels.",
+            ("pairs", "pairs"),
+            0,
+        ),
     ]
-    says, layouts, turn_values = cases[0 if rng is None else rng.below(len(cases))]
+    says, about_output, about_shift, layouts, turn_values = cases[0 if rng is None else rng.below(len(cases))]
 
     def output(start, layouts=layouts, turn_values=turn_values):
         at = torch.arange(start, start + 5)
@@ -166,18 +190,15 @@ def wrong_turn(rng):
         for r, first in ((True, "right"), (False, "wrong"))
         for s, second in ((True, "the same"), (False, "a different"))
     }
-    ideas = {
-        (True, True): "The right output needs the right layout, and values that are not turned.",
-        (True, False): "With the right rotary embedding only distances matter, so a shift changes nothing.",
-        (False, True): "Compare how the query and key are turned, and whether the value is turned: does a "
-        "shift cancel?",
-        (False, False): "Queries and keys are turned alike and the values are not, so a shift cancels.",
-    }
     return Question(
-        text=f"A layer was trained with rotary in the pairs layout. Now {says}. "
-        "What does the layer give, and what does it give if the whole sentence starts 100 positions later?",
+        text=f"A layer was trained with a rotary embedding in the pairs layout. Now {says}. "
+        "Is its output right? And is it the same if the whole sentence starts 100 positions later?",
         answer=option[right, same],
-        wrong={ideas[key]: text for key, text in option.items() if key != (right, same)},
+        wrong={
+            about_output: option[not right, same],
+            about_shift: option[right, not same],
+            f"{about_output} {about_shift}": option[not right, not same],
+        },
         because="A shift cancels if queries and keys are turned in one layout and values are not turned.",
         section=SECTIONS["wrong_turn"],
     )

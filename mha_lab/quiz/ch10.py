@@ -47,7 +47,7 @@ def right_of_a_bigram(rng):
         f'{count} questions in pairs, such as "in the cave the old bat" and "in the shop the old bat". '
         "In the first text, a verb for animals must come next; in the second, a verb for things. An answer "
         "is right if the 4 verbs of the right kind together get more probability than the 4 verbs of the "
-        f"other kind. How many of the {count} answers are right?",
+        f"other kind; it never gives both kinds the same. How many of the {count} answers are right?",
         answer=count // 2,
         wrong={
             "The model would have to know the answers to be wrong each time.": 0,
@@ -99,16 +99,15 @@ def look_after_swap(rng):
     words = ("start", second, other, first, "because")
     return Question(
         text=f'In "{first} {verb} {second} because", a head gives most of the weight of "because" to '
-        f"{meant}. "
-        f'Here, the reason is what {meant} does. After "{other}", the reason is what the '
-        f"{'second' if other in SECOND else 'first'} person does. Now the text is "
-        f'"{second} {other} {first} because". Suppose that the head looks at the person who is meant. Which '
-        'cell in the row "because" has the largest weight?',
+        f"{meant}: the reason is what {meant} does. "
+        f'After "{other}", the reason is what the {"second" if other in SECOND else "first"} person does. '
+        f'Now the text is "{second} {other} {first} because", and the head again looks at the person who is '
+        'meant. Which cell in the row "because" has the largest weight?',
         answer=(0, words.index(meant)),
         wrong={
-            "This head would always look at the same place in the sentence.": (0, words.index(after)),
+            "The names have changed places, so another person stands there now.": (0, words.index(after)),
             "The verb decides who is meant, but it is not the person.": (0, 2),
-            "This head would look at its own token. There it finds no person.": (0, 4),
+            'Here "because" looks at itself. There it finds no person.': (0, 4),
         },
         because=f'After "{other}" the reason is what the {"second" if other in SECOND else "first"} person '
         f"does. The names have changed places, so this is {meant} again.",
