@@ -99,7 +99,7 @@ def largest_weight(rng: Rng | None) -> Question:
     """The largest score does not always get the largest weight."""
     columns = [f"{token} ({i})" for i, token in enumerate(toy.tokens())]
     rows = columns[:3]
-    others = ' The second "a" and "cat" are not shown: as queries, they have the scores of "a" and "dog".'
+    others = ' The rows of the second "a" and of "cat" are left out: they equal those of "a" and "dog".'
     some_help = " Help: exp(2.31) is about 10, exp(1.73) is about 5.64, exp(2.89) is about 18."
     w_q, w_k, _ = toy.single_head_weights()
     x = toy.embeddings()

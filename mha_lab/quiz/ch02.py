@@ -36,7 +36,7 @@ def _equal_keys(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -
         "soft_lookup",
         (query, keys, values, root),
         {
-            "hard-lookup": "This is the value of one of the best keys. All of these count equally.",
+            "hard-lookup": f"This is the value of one of the {len(best)} best keys. They count equally.",
             "plain-mean": "This is the plain mean of the values. Here the scores are not used.",
         },
         _first,
@@ -52,7 +52,7 @@ def _equal_keys(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -
         f"values of these keys are {_list(values)}, with d_v = 1. Which number does the query fetch?",
         answer=found,
         wrong=wrong,
-        because=f"The {len(best)} equal scores share the weight equally. The others get almost nothing.",
+        because=f"The {len(best)} best keys share the weight equally. The others get almost nothing.",
         section=SECTIONS["equal_keys"],
     )
 
@@ -140,7 +140,7 @@ def _twice_as_long(weights: torch.Tensor) -> Question:
         },
         bars,
     )
-    wrong["The scores double, and not the weights: these still sum to 1."] = bars((2 * weights).clamp(max=1))
+    wrong["The scores double. The weights do not: they still sum to 1."] = bars((2 * weights).clamp(max=1))
     far = {  # bars that are off by at most 0.1 count as right
         idea: guess
         for idea, guess in wrong.items()
@@ -178,16 +178,16 @@ def what_changes(rng: Rng | None) -> Question:
     output, weights = (torch.allclose(a, b, rtol=1e-4) for a, b in zip(before, after, strict=True))
     about_weights = (
         "Values never enter the scores, so they cannot change the weights.",
-        "If all scores of a query grow by the same number, its weights stay.",
+        "If all scores of a query grow by the same number, no weight changes.",
         "The keys enter the scores, and the differences between the scores grow.",
     )[0 if case > 1 else 1 if weights else 2]
     about_output = (
         "The output is an average of the values, so it changes with them.",
-        "The output is made of the weights and the values, and both stay.",
+        "The output is made of the weights and the values, and neither changes.",
         "Other weights give another average of the same values.",
     )[0 if case > 1 else 1 if output else 2]
     because = (
-        "The query has one dot product with the added vector. It is added to all four scores.",
+        "The query has one dot product with the added vector, so all four scores change equally.",
         f"All scores become {number} times as large, and the weights become sharper.",
         "The weights sum to 1, so the added vector is added to the output, too.",
         f"The weights are the old ones, so their average becomes {number} times as large.",

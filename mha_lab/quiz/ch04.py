@@ -67,7 +67,7 @@ def pairs_under_two_masks(rng):
         answer=answer,
         wrong={
             Idea(
-                "This counts one of the masks alone. The other one hides more pairs.", "nothing-hidden"
+                "This counts one mask alone. The other one hides some of these pairs.", "nothing-hidden"
             ): without_padding,
             "This hides the rows of the padding, too. A padding mask hides only columns: the keys.": pairs(
                 both & keys.mT
@@ -76,7 +76,8 @@ def pairs_under_two_masks(rng):
                 causal | keys
             ),
             Idea(
-                "Each query sees its own key. And the padding tokens have rows, too.", "hides-the-own-token"
+                "A query sees its own key, but no later ones. And the padding tokens have rows, too.",
+                "hides-the-own-token",
             ): without_own_key,
         },
         because=f"By rows: {' + '.join(str(row) for row in both.sum(dim=-1).tolist())}. The causal mask "
@@ -129,8 +130,8 @@ def keys_under_an_inverted_mask(rng):
             "No error is raised: both conventions have the same dtype and the same shape.": "an error is "
             "raised",
         },
-        because=f"True stands for {'a word' if true_for_words else 'padding'}, and there True means: "
-        f"{meaning}. Sentence 0 has only words.",
+        because=f"In this mask, True stands for {'a word' if true_for_words else 'padding'}. To its reader, "
+        f"True means: {meaning}. Sentence 0 has only words.",
         section="4 Three conventions",
     )
 

@@ -69,11 +69,11 @@ def what_head_0_writes(rng):
     heads, w_o = _heads() if rng is None else _random_heads(rng)
     token, name = (2, 'the token "saw"') if rng is None else (0, "one token")
     fetched = [vector(head[token]) for head in heads]
-    ones = ", ".join(f"{one} (row {row})" for row, one in enumerate(w_o.argmax(dim=-1).tolist()))
+    ones = ", ".join(f"of row {row} in column {one}" for row, one in enumerate(w_o.argmax(dim=-1).tolist()))
     answer, wrong = _bars(heads, w_o, token)
     return Question(
         text=f"For {name}, head 0 fetched {fetched[0]}, and head 1 fetched {fetched[1]}. Each row of `w_o` "
-        f"has one 1 and three 0s. The 1 stands in the columns {ones}. What does head 0 alone write to the "
+        f"has one 1 and three 0s. The 1 is {ones}. What does head 0 alone write to the "
         "four columns of the output?",
         answer=answer,
         wrong=wrong,

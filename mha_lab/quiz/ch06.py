@@ -2,13 +2,13 @@
 
 import torch
 
-from mha_lab.exercises import Rng, find
-from mha_lab.quiz import Question, from_mistakes, reworded
+from mha_lab.exercises import Rng
+from mha_lab.quiz import Question, from_mistakes
 
 PARTS = "query", "key", "value"
 ORDERS = {
     "head-by-head": "This is the order of other projects: query, key, value of head 0, then of head 1.",
-    "heads-interleaved": "Here the rows of a block go to the heads in turn. A head's rows stand together.",
+    "heads-interleaved": "In a block, the d_k rows of a head stand together, head after head.",
     "blocks-interleaved": "Here every third row belongs to a query. The rows of the queries stand together.",
 }
 
@@ -43,9 +43,7 @@ def _places(num_heads, d_k, row):
         part, _, head, *_ = (torch.stack(tuple(parts)) == row).nonzero()[0].tolist()
         return part, head
 
-    answer, wrong = from_mistakes("fix_packed", (x, columns, num_heads), list(ORDERS), read)
-    says = {find("fix_packed").mistakes[name].says: idea for name, idea in ORDERS.items()}
-    return answer, reworded(wrong, says.get)
+    return from_mistakes("fix_packed", (x, columns, num_heads), ORDERS, read)
 
 
 def _packed(rng: Rng):
@@ -73,7 +71,7 @@ def numbers_in_w_k(rng):
             "W_k multiplies the keys only. The queries have a matrix of their own.": float(query * key),
             "W_k has as many rows as all heads together are wide, and as many columns as the keys are "
             "wide. It need not be square.": float(key * key),
-            "This counts the matrix once for each head. The heads share its rows.": float(
+            "This counts W_k once for each head. Each head has only its own rows of it.": float(
                 heads * hidden * key
             ),
         },
@@ -91,7 +89,7 @@ def shape_of_padding_mask(rng):
         return str((*mask.shape[-2:], len(mask)))
 
     ideas = {
-        "masks-queries-not-keys": "This mask hides queries. Padding must be hidden as a key.",
+        "masks-queries-not-keys": "This would hide queries. Padding must be hidden as a key.",
         "queries-repeated": "This works, but it is not the smallest: padding is the same for every query.",
     }
     lengths = torch.arange(batch) % n + 1
@@ -106,7 +104,7 @@ def shape_of_padding_mask(rng):
             "This mask is the same for all texts, but the texts are padded differently.": str((n, n, 1)),
             "Here the batch is the first axis. In this layer it is the last one.": str((batch, 1, n)),
         },
-        because="All queries of a text have the same hidden keys, so the axis of the queries is 1. The keys "
-        "and the texts keep their sizes.",
+        because="All queries of a text have the same hidden keys, so the axis of the queries has length "
+        "1. The other two keep theirs.",
         section="5 Sequence first",
     )

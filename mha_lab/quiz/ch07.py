@@ -119,7 +119,7 @@ def queries_set_to_zero(rng):
         answer=answer,
         wrong={
             **wrong,
-            "The weights change, too: they come from the queries.": values[favourite].tolist(),
+            "Setting the queries to 0 changes the weights, too.": values[favourite].tolist(),
             "Each record gets the same weight. But a content that stands in no record gets none.": (
                 torch.full((columns,), 1 / columns).tolist()
             ),

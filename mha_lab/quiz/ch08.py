@@ -34,7 +34,8 @@ def crossing(rng):
             "You compared one projection with the scores. Count all four projections, and the weighted sum, "
             "too.": float(d_model),
             Idea(
-                "You counted scores and weighted sum of one head only. All heads together are d_model wide.",
+                "Here the scores and the weighted sum are of one head only. All heads together are d_model "
+                "wide.",
                 "one-head",
             ): one_head,
         },

@@ -199,7 +199,7 @@ def wrong_turn(rng):
             about_shift: option[right, not same],
             f"{about_output} {about_shift}": option[not right, not same],
         },
-        because="A shift cancels if queries and keys are turned in one layout and values are not turned.",
+        because=f"{about_output} {about_shift}",
         section=SECTIONS["wrong_turn"],
     )
 

@@ -47,7 +47,7 @@ def right_of_a_bigram(rng):
         f'{count} questions in pairs, such as "in the cave the old bat" and "in the shop the old bat". '
         "In the first text, a verb for animals must come next; in the second, a verb for things. An answer "
         "is right if the 4 verbs of the right kind together get more probability than the 4 verbs of the "
-        f"other kind; it never gives both kinds the same. How many of the {count} answers are right?",
+        f"other kind; the two are never equal. How many of the {count} answers are right?",
         answer=count // 2,
         wrong={
             "The model would have to know the answers to be wrong each time.": 0,
@@ -97,19 +97,23 @@ def look_after_swap(rng):
         verb, other = rng.shuffled((rng.shuffled(FIRST)[0], rng.shuffled(SECOND)[0]))
     meant, after = (first, second) if verb in FIRST else (second, first)
     words = ("start", second, other, first, "because")
+    place = "second" if other in SECOND else "first"
     return Question(
         text=f'In "{first} {verb} {second} because", a head gives most of the weight of "because" to '
         f"{meant}: the reason is what {meant} does. "
-        f'After "{other}", the reason is what the {"second" if other in SECOND else "first"} person does. '
+        f'After "{other}", the reason is what the {place} person does. '
         f'Now the text is "{second} {other} {first} because", and the head again looks at the person who is '
         'meant. Which cell in the row "because" has the largest weight?',
         answer=(0, words.index(meant)),
         wrong={
-            "The names have changed places, so another person stands there now.": (0, words.index(after)),
+            f'After "{other}", the {place} person is meant, and this is the other one.': (
+                0,
+                words.index(after),
+            ),
             "The verb decides who is meant, but it is not the person.": (0, 2),
             'Here "because" looks at itself. There it finds no person.': (0, 4),
         },
-        because=f'After "{other}" the reason is what the {"second" if other in SECOND else "first"} person '
+        because=f'After "{other}" the reason is what the {place} person '
         f"does. The names have changed places, so this is {meant} again.",
         section="8 Back to the head of chapter 00",
         labels=[["because"], words],

@@ -18,14 +18,16 @@ def factor_of_the_root(rng):
         "factor should they be larger?",
         answer=math.sqrt(num_heads),
         wrong={
-            "This is the factor between the widths. You are asked for that of their square roots.": float(
+            "This is the factor between the widths. Take the factor between their square roots.": float(
                 num_heads
             ),
             "This is the whole divisor. A correct layer divides too, by the square root of d_k.": math.sqrt(
                 d_model
             ),
             "This would be so with one head, which is as wide as the model.": 1.0,
-            "This is the divisor of the correct layer.": math.sqrt(d_k),
+            f"This is the divisor of the correct layer. By what factor is sqrt({d_model}) larger?": math.sqrt(
+                d_k
+            ),
         },
         because=f"The model is {num_heads} times as wide as a head. So the square root of its "
         f"width is {math.isqrt(num_heads)} times as large.",
@@ -52,8 +54,7 @@ def softmax_over_queries(rng):
         answer=answer,
         wrong={
             "This is the correct layer: its softmax runs over the keys.": right,
-            "Here all weights of all queries sum to 1. The softmax runs over one axis, and makes each column "
-            "sum to 1.": everything,
+            f"Here all {n_q * n_k} weights sum to 1. But the {n_q} weights of each key sum to 1.": everything,
             "Here one key gets everything. Equal scores give equal weights.": [1.0] + [0.0] * (n_k - 1),
         },
         because=f"For each key, the {n_q} queries share a weight of 1. The scores are equal, so each query "
@@ -93,7 +94,7 @@ def _sources(h, n, d_k, column):
     bug, interleaved = (others.get(find("merge_heads").mistakes[name].says) for name in names)
     ideas = {
         "This is the correct merge: all numbers of token 0 are in row 0.": right,
-        "Here a row takes one number from each head in turn. The reshape does not do that.": interleaved,
+        f"Head 0 comes first, with {n} · {d_k} = {n * d_k} numbers. Only then comes head 1.": interleaved,
         "Here every number is taken for a token of its own. A token has d_k numbers in each head.": (
             (0, column) if column < n else None
         ),
@@ -134,8 +135,8 @@ def mask_by_accident(rng):
         answer=answer,
         wrong={
             "The mask was made for this. But here its first axis belongs to queries, not to samples.": right,
-            "This would be so without a mask.": without,
-            "Here the mask is inverted, too. True means may attend.": float(n - lengths[query]),
+            f"These are all keys. But row {query} of the mask hides some of them.": without,
+            "These are the hidden keys. True means may attend.": float(n - lengths[query]),
         },
         because=f"The mask fits the last two axes, (n_q, n_k). So query {query} of every sample gets row "
         f"{query}, which was made for sample {query}.",

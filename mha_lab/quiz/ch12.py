@@ -19,7 +19,7 @@ def kv_head_of(rng):
         (numbers, heads),
         {
             "whole-list-repeated": (
-                f"This is the remainder of {h} / {kv}. Then query heads 0 and 1 would not share."
+                f"KV head {h % kv} belongs to the query heads {h % kv * group} to {(h % kv + 1) * group - 1}."
             ),
             "divided-by-the-number-of-heads": (
                 f"You divide by {kv}, the number of KV heads. Divide by the size of a group."
@@ -92,7 +92,7 @@ def cache_of_shared_keys(rng):
                 f"You counted a key and a value for each of the {model.num_heads} heads. Heads that share a "
                 "key need it only once."
             ),
-            "keys-only": "You counted the keys only. The values of earlier tokens are needed, too.",
+            "keys-only": "Half is missing. Count keys and values, and 2 bytes for each number.",
         },
         MIB,
     )
@@ -109,8 +109,9 @@ def cache_of_shared_keys(rng):
                 kept / model.num_layers
             ),
         },
-        because=f"It is {n} tokens · {model.num_layers} layers · {shared} · 2 · {model.d_k} numbers of 2 "
-        f"bytes. With a key for each head it would be {heads // shared} times as much.",
+        because=f"It is {n} tokens · {model.num_layers} layers · {2 * shared} (keys and values) · "
+        f"{model.d_k} numbers of 2 bytes. With a key for each head it would be {heads // shared} times as "
+        "much.",
         section=PUBLISHED,
     )
 
@@ -134,7 +135,8 @@ def cache_with_windows(rng):
                 f"You counted the window in all layers. The {full} layers without one keep the whole text."
             ),
             "all-query-heads": (
-                "You counted a key and a value for each head. Heads that share a key need it only once."
+                f"A token has {model.num_kv_heads} keys and {model.num_kv_heads} values in a layer, not "
+                f"{model.num_heads} of each."
             ),
         },
         GIB,

@@ -40,7 +40,7 @@ def weights_with_a_sink(rng):
             "Here the sink itself is in the sum. A sink is a score, so its exponential belongs there.": bars(
                 with_log
             ),
-            "Here the sum has 1 more, which is exp(0). The exponential of the sink belongs there.": bars(
+            "Here exp(0) = 1 is added to the sum. Add the exponential of the sink instead.": bars(
                 known.mistakes["score-of-0-for-all"].variants[0](scores, sinks)
             ),
         },
@@ -72,10 +72,10 @@ def largest_normalised_score(rng):
         wrong={
             "This is the largest dot product. It is still divided by the square root of d_k.": float(d_k),
             Idea(
-                "This would be so if the vectors had the length 1. Their root mean square is 1.",
+                "This would be so if the vectors had length 1. Their root mean square is 1.",
                 "length-in-place-of-rms",
             ): with_length,
-            "Two vectors of root mean square 1 have a longer length than 1: the squares sum to d_k.": 1.0,
+            "A vector of root mean square 1 is longer than 1: its squares sum to d_k.": 1.0,
         },
         because=f"The squares of such a vector sum to {d_k}, so its length is {root}. The dot product of "
         f"two of them is at most {root} * {root} = {d_k}, and {d_k} / {root} = {root}.",
@@ -96,7 +96,7 @@ def angles_beyond_training(rng):
         return "no pair" if not found else "pair" + "s" * (len(found) > 1) + " " + ", ".join(map(str, found))
 
     ideas = {
-        "all-pairs": "Pair 0 made full turns in training, so no angle is beyond those.",
+        "all-pairs": "Pair 0 made full turns in training, so no angle is new to it.",
         "one-radian": "The slowest pair is not the only one that made less than a full turn.",
     }
     _, found = from_mistakes(
@@ -113,7 +113,7 @@ def angles_beyond_training(rng):
         answer=pairs(new),
         wrong={
             Idea(ideas["all-pairs"], "all-pairs"): every,
-            "Pair 0 turns fastest, but it made many full turns in training.": pairs([0]),
+            "Pair 0 turns fastest, so it had every angle in training.": pairs([0]),
             Idea(ideas["one-radian"], "one-radian"): slowest,
             "The distance is new, so pairs with less than a full turn have new angles.": pairs([]),
         },
@@ -137,7 +137,7 @@ def positions_of_new_queries(rng):
         answer=at(kept),
         wrong={
             "These positions belong to tokens that are kept.": at(0),
-            f"Positions are counted from 0, so the position {kept} is free.": at(kept + 1),
+            f"Positions are counted from 0, so position {kept} is free.": at(kept + 1),
             "The new tokens have keys, too: their queries stand where these keys stand.": at(kept + new),
         },
         because=f"With the new tokens there are {kept + new} keys, and the queries belong to the last {new} "

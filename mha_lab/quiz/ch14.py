@@ -17,8 +17,8 @@ def loss_of_bigram(rng):
     """What a table of pairs knows of a repetition that is new in each text."""
     vocab, n = (64, 48) if rng is None else ((32, 24), (50, 40), (100, 80), (128, 96))[rng.below(4)]
     return Question(
-        text=f"A text has {n} tokens. Each is drawn from {vocab} different tokens, with equal "
-        "probability, but the end of the text repeats the part before it. A bigram model counts how "
+        text=f"A text has {n} tokens. Each is one of {vocab}, with equal probability. Only the end is "
+        "not random: it repeats the part before it. A bigram model counts how "
         "often token b follows token a in 20,000 such texts. Then it reads a new text. What is its "
         f"mean loss in the repetition, in nats? log {vocab} = {math.log(vocab):.2f}, log {n} = "
         f"{math.log(n):.2f}.",
@@ -26,7 +26,7 @@ def loss_of_bigram(rng):
         wrong={
             "For this, the model would have to look back in the new text. But it has only its counts.": 0.0,
             f"The model does not know which {n} tokens are in the new text.": round(math.log(n), 2),
-            "In the repetition, the model is no better than before it.": round(math.log(vocab) / 2, 2),
+            "The repetition does not help a model that has only its counts.": round(math.log(vocab) / 2, 2),
         },
         because="In 20,000 texts, every token follows every other one about equally often. So the model "
         f"gives all {vocab} tokens about the same probability.",
@@ -46,7 +46,7 @@ def cell_of_second_lookup(rng):
     heads[0, range(last + 1), last, range(last + 1)] = 1.0
     ideas = {
         "earlier-place-itself": "This is the same token. The answer comes after it.",
-        "token-before": "This is the token before the earlier one.",
+        "token-before": f'This token came before "{words[last]}", not after it.',
     }
     text = torch.tensor([[words.index(word) for word in words]])
     answer, found = from_mistakes(
@@ -74,13 +74,13 @@ def extra_cost(rng):
         both = round(one + two + 1 + rng.below(20) / 10, 1)
     return Question(
         text=f"A model has the loss {intact:.1f}. Without head A the loss is {one:.1f}, without head B it is "
-        f"{two:.1f}, and without both it is {both:.1f}. How much do the two heads cost together, beyond the "
-        "sum of what they cost one at a time?",
+        f"{two:.1f}, and without both it is {both:.1f}. What heads cost is how much the loss rises without "
+        "them. By how much is the cost of both larger than the sum of the two single costs?",
         answer=round((both - intact) - (one - intact) - (two - intact), 2),
         wrong={
             "This is the whole cost of both. Subtract what each costs alone.": round(both - intact, 2),
-            "Here the losses without one head are subtracted. What a head costs is the difference to the "
-            "whole model.": round(both - one - two, 2),
+            f"Here {one:.1f} and {two:.1f} are subtracted. What a head costs is how much the loss rises "
+            "without it.": round(both - one - two, 2),
             "This is what the second head costs after the first one is gone.": round(both - one, 2),
         },
         because=f"Both cost {both:.1f} - {intact:.1f} = {both - intact:.1f}. One at a time they cost "
