@@ -21,8 +21,8 @@ def same_differences(rng: Rng | None) -> Question:
         (scores + large,),
         {
             "divided-without-exp": "A softmax looks at the difference of the scores, not at their ratio.",
-            "one-key-takes-all": "Here the best key gets all the weight. A softmax gives some weight to "
-            "every key.",
+            "one-key-takes-all": "Here the best key gets all the weight. But with a difference of "
+            f"{gap}, the other one gets {1 / (1 + math.exp(gap)):.2f}.",
         },
         vector,
     )
@@ -30,11 +30,11 @@ def same_differences(rng: Rng | None) -> Question:
     wrong |= from_mistakes("attention_weights", (scores,), exps, vector)[1]
     return Question(
         text=f"A query has two scores, {large} and {large + gap}. Which two weights does the softmax give, "
-        f"on paper? Help: exp({gap}) is about {math.exp(gap):.3g}.",
+        f"calculated exactly? Help: exp({gap}) is about {math.exp(gap):.3g}.",
         answer=answer,
         wrong=wrong,
-        because=f"The scores 0 and {gap} give the same weights: both exp grow by the factor exp({large}), "
-        "and the division takes it away.",
+        because=f"The scores 0 and {gap} give the same weights: both exponentials contain the factor "
+        f"exp({large}), which cancels in the division.",
         section=WEIGHTS,
     )
 
@@ -59,34 +59,33 @@ def row_of_weights(rng: Rng | None) -> Question:
         {
             "not-scaled": "Here the dot products are not divided by sqrt(d_k).",
             "scaled-by-d_k": "Here the dot products are divided by d_k, not by its square root.",
-            "softmax-over-queries": "Here the softmax runs over the queries. But the weights of one query "
-            "sum to 1.",
             "not-divided": "The weights sum to 1. Divide each exp(score) by the sum.",
         },
         lambda result: _in_hundredths(result[1][row].tolist()),
     )
+    products = ((x @ w_q) @ (x @ w_k).mT)[row]
+    wrong["These are the shares of the scores. First take exp of each."] = _in_hundredths(
+        (products / products.sum()).tolist()
+    )
     if rng is None:  # on a screen, one may set any bars
-        products = ((x @ w_q) @ (x @ w_k).mT)[row]
         wrong |= {
             "The largest score does not take all: every key gets exp(score), divided by the sum.": [
                 float(bar == max(answer)) for bar in answer
             ],
             "The weights would be equal only if the scores were equal.": [1 / len(names)] * len(names),
-            "These are the shares of the scores. First take exp of each.": (
-                products / products.sum()
-            ).tolist(),
         }
     # Bars that are off by at most 0.1 count as right.
     far = {
         i: bars
         for i, bars in wrong.items()
-        if torch.dist(*map(torch.tensor, (answer, bars)), math.inf) > 0.15
+        if torch.dist(*map(torch.tensor, (answer, bars)), math.inf) > 0.12
     }
     return Question(
         text=f"The dot products of {who} with the {len(names)} keys are {asked}, and d_k is "
         f"{d_k}. Which weights does this query give to the keys? Help: "
         + ", ".join(f"exp({score:g}) is {'about ' * (score > 0)}{math.exp(score):.3g}" for score in helps)
-        + ".",
+        + "."
+        + (" All weights are rounded so that right ones sum to 1." if rng else ""),
         answer=answer,
         wrong=far,
         because=f"Divide by sqrt({d_k}), take exp, then divide each by the sum of the row.",
@@ -124,7 +123,7 @@ def largest_weight(rng: Rng | None) -> Question:
     )
     most = int(scores.sum(dim=-1).round(decimals=3).argmax())
     equal = (scores[most] > scores[most].max() - 1e-3).nonzero().flatten().tolist()
-    for column in equal:
+    for column in equal if rng is None else equal[:1]:
         if (most, column) not in (answer, *wrong.values()):
             wrong[
                 f"In this row, {columns[column]} is one of {len(equal)} keys with the highest score. They "
@@ -153,13 +152,12 @@ def spread_of_scores(rng: Rng | None) -> Question:
         "the product of two entries has variance 1, and the variances of independent numbers add up.",
         answer=round(math.sqrt(d_k), 4),
         wrong={
-            f"This is the variance: {d_k} products, each of variance 1. You are asked for its root.": float(
-                d_k
-            ),
+            f"This is the variance: {d_k} products, each of variance 1. Take its square root.": float(d_k),
             "This is the standard deviation of one product. A dot product adds d_k of them.": 1.0,
             "This is half of the variance. Take the square root of the variance.": d_k / 2,
         },
-        because=f"The dot product adds {d_k} products of variance 1, so its variance is {d_k}.",
+        because=f"The dot product adds {d_k} products of variance 1, so its variance is {d_k}, and its "
+        f"standard deviation is sqrt({d_k}).",
         section=ROOT,
     )
 

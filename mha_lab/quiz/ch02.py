@@ -24,7 +24,7 @@ def equal_keys(rng: Rng | None) -> Question:
         numbers = torch.tensor(rng.shuffled(range(1, 10))[:4])[:, None]
         keys = 10 * torch.tensor(rng.shuffled([[0, 1.0], [0, 1.0], [1.0, 0], [rng.below(2), 1.0]]))
         question = _equal_keys(torch.tensor([0.0, 10.0]), keys, 10.0 * numbers)
-        if len(question.wrong) == 4 and question.answer.is_integer():
+        if len(question.wrong) == 4 and question.answer in range(100) and question.answer not in 10 * numbers:
             break
     return question
 
@@ -42,17 +42,18 @@ def _equal_keys(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -
         _first,
     )
     for idea, number in (
-        ("The values play no part in the weights: a larger value gets no larger weight.", best.max()),
-        ("The weights sum to 1, so equal matches share it. They do not get 1 each.", best.sum()),
+        ("This is the largest value of the best keys. But a value plays no part in its weight.", best.max()),
+        ("Here each of the best keys gets the weight 1. But all weights together sum to 1.", best.sum()),
     ):
         if _first(number) not in (found, *wrong.values()):
             wrong[idea] = _first(number)
     return Question(
         text=f"A query has the dot products {_list(products)} with four keys, and d_k is {len(query)}. The "
-        f"values of these keys are {_list(values)}, with d_v = 1. Which number does the query fetch?",
+        f"values of these keys are {_list(values)}, with d_v = 1. Which number is the output of the query?",
         answer=found,
         wrong=wrong,
-        because=f"The {len(best)} best keys share the weight equally. The others get almost nothing.",
+        because=f"The {len(best)} best keys share the weight equally, and almost nothing is left for "
+        "another key.",
         section=SECTIONS["equal_keys"],
     )
 
@@ -178,7 +179,7 @@ def what_changes(rng: Rng | None) -> Question:
     output, weights = (torch.allclose(a, b, rtol=1e-4) for a, b in zip(before, after, strict=True))
     about_weights = (
         "Values never enter the scores, so they cannot change the weights.",
-        "If all scores of a query grow by the same number, no weight changes.",
+        "All scores change by the same number, and a softmax sees only their differences.",
         "The keys enter the scores, and the differences between the scores grow.",
     )[0 if case > 1 else 1 if weights else 2]
     about_output = (
@@ -190,7 +191,8 @@ def what_changes(rng: Rng | None) -> Question:
         "The query has one dot product with the added vector, so all four scores change equally.",
         f"All scores become {number} times as large, and the weights become sharper.",
         "The weights sum to 1, so the added vector is added to the output, too.",
-        f"The weights are the old ones, so their average becomes {number} times as large.",
+        f"The weights stay the same and every value is {number} times as large, so the average of the values "
+        "is, too.",
     )[case]
 
     def option(weights: bool, output: bool) -> str:

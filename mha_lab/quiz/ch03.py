@@ -42,7 +42,7 @@ def average_of_heads(rng: Rng | None) -> Question:
     else:
         who, names = "A query", [f"key {j}" for j in range(4)]
         first, second, *_ = rng.shuffled(range(4))
-        high = 0.7 + 0.05 * rng.below(4)
+        high = (0.7, 0.76, 0.79, 0.82)[rng.below(4)]  # all weights have two digits
         heads = [
             torch.tensor([high if j == at else (1 - high) / 3 for j in range(4)]) for at in (first, second)
         ]
@@ -57,7 +57,7 @@ def average_of_heads(rng: Rng | None) -> Question:
             "These are the weights of head 0 alone.": rows[0],
             "These are the larger weights of both heads. They sum to more than 1.": [max(p) for p in both],
             "These are the sums of both rows. The average is half of each sum.": [sum(p) for p in both],
-            "These weights are all equal, but each head looks mainly at one token.": [1 / len(names)]
+            "Only the two rows are averaged, key by key. The keys do not become equal.": [1 / len(names)]
             * len(names),
         },
         because="The average looks equally at the favourites of both heads, so it is one head again: it "
@@ -75,7 +75,8 @@ def place_after_split(rng: Rng | None) -> Question:
         "predict_place",
         sizes,
         {
-            "view-without-transpose": f"The bare view gives this. But token {token} keeps row {token}.",
+            "view-without-transpose": "The bare view, without transpose, gives this. But "
+            f"token {token} keeps row {token}.",
             "heads-interleaved": "Here the columns are given to the heads in turn. But a head gets d_k "
             "neighbouring columns.",
             "head-from-1": "Here the heads are counted from 1, not from 0.",
@@ -84,7 +85,8 @@ def place_after_split(rng: Rng | None) -> Question:
     )
     return Question(
         text=f"x has {n} tokens of d_model = {num_heads * d_k} numbers. It is split into {num_heads} heads "
-        f"of d_k = {d_k}. After the split, in which head and row is x[{token}, {column}]?",
+        f"of d_k = {d_k}. After the split, in which head and row is x[{token}, {column}]? "
+        "Everything is counted from 0.",
         answer=answer,
         wrong={idea: (head, row) for idea, (head, row) in wrong.items() if head < num_heads and row < n},
         because=f"Token {token} keeps its row, and head {answer[0]} has the columns {answer[0] * d_k} to "

@@ -18,7 +18,7 @@ def share_of_visible_keys(rng):
     )
     after, inverted = wrong.items()
     freed = weights[~seen].sum() / seen.sum()
-    hidden = " and ".join(str(key) for key, shown in enumerate(seen.tolist()) if not shown)
+    hidden, shown = (" and ".join(map(str, part.nonzero().flatten().tolist())) for part in (~seen, seen))
     return Question(
         text=f"Without a mask, a query gives its four keys the weights {vector(weights, 1)}. Now the scores "
         f"of keys {hidden} become -inf before the softmax. What are the weights?",
@@ -28,9 +28,9 @@ def share_of_visible_keys(rng):
                 "Here the keys are hidden after the softmax. So these weights do not sum to 1.",
                 "masked-after-softmax",
             ): after[1],
-            "The freed weight is not given in equal parts. The exponentials of the visible scores stay as "
-            "they were, so the visible weights keep their proportion.": ((weights + freed) * seen).tolist(),
-            Idea("These are the weights if the other keys are hidden.", "mask-inverted"): inverted[1],
+            "Here the weight of the hidden keys is given in equal parts. But the visible weights keep their "
+            "proportion.": ((weights + freed) * seen).tolist(),
+            Idea(f"These are the weights if keys {shown} are hidden.", "mask-inverted"): inverted[1],
         },
         because=f"The visible weights, {vector(weights[seen], 1)}, keep their proportion and now sum to 1: "
         f"each is divided by {weights[seen].sum():.1f}.",
@@ -61,9 +61,9 @@ def pairs_under_two_masks(rng):
     ((_, without_own_key),) = strict.items()
     ((_, without_padding),) = alone.items()
     return Question(
-        text=f"A sentence has {length} words and, at its end, {n - length} padding tokens. Its mask joins a "
-        f"causal mask and a padding mask with &. How many of the {n} x {n} pairs of a query and a key are "
-        "True?",
+        text=f"A sentence has {length} words and, at its end, {n - length} padding tokens. A causal mask "
+        "and a padding mask, which hides the padding tokens as keys, are joined with &. How "
+        f"many of the {n} x {n} pairs of a query and a key are True?",
         answer=answer,
         wrong={
             Idea(
@@ -76,7 +76,9 @@ def pairs_under_two_masks(rng):
                 causal | keys
             ),
             Idea(
-                "A query sees its own key, but no later ones. And the padding tokens have rows, too.",
+                "A query sees its own key, but no later ones. And the padding tokens have rows, too."
+                if without_own_key == length**2  # the words alone, without a causal mask
+                else "This hides each query's own key. A causal mask hides only later keys.",
                 "hides-the-own-token",
             ): without_own_key,
         },

@@ -31,7 +31,8 @@ def place_in_concat(rng):
         answer=answer,
         wrong=wrong,
         because=f"Row {i} belongs to token {i}. The heads before head {h} fill the columns 0 to "
-        f"{h * d_k - 1}, so the numbers of head {h} begin at column {h * d_k}.",
+        f"{h * d_k - 1}, so head {h} begins at column {h * d_k}. Its number {c} is in column "
+        f"{h * d_k + c}.",
         section="1 Concatenate",
         labels=([str(row) for row in range(n)], [str(column) for column in range(num_heads * d_k)]),
     )
@@ -69,12 +70,13 @@ def what_head_0_writes(rng):
     heads, w_o = _heads() if rng is None else _random_heads(rng)
     token, name = (2, 'the token "saw"') if rng is None else (0, "one token")
     fetched = [vector(head[token]) for head in heads]
-    ones = ", ".join(f"of row {row} in column {one}" for row, one in enumerate(w_o.argmax(dim=-1).tolist()))
+    first, *others = w_o.argmax(dim=-1).tolist()
+    ones = "".join(f", in row {row} in column {one}" for row, one in enumerate(others, 1))
     answer, wrong = _bars(heads, w_o, token)
     return Question(
         text=f"For {name}, head 0 fetched {fetched[0]}, and head 1 fetched {fetched[1]}. Each row of `w_o` "
-        f"has one 1 and three 0s. The 1 is {ones}. What does head 0 alone write to the "
-        "four columns of the output?",
+        f"has one 1 and three 0s. In row 0 the 1 is in column {first}{ones}. What does head 0 alone write to "
+        "the four columns of the output?",
         answer=answer,
         wrong=wrong,
         because="The numbers of head 0 stand in the columns 0 and 1 of concat, so they are multiplied by "

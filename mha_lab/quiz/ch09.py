@@ -42,9 +42,7 @@ def row_after_swap(rng):
             "These are the old weights at the old places. But a weight belongs to a token, not to a place.": (
                 _bars(before)
             ),
-            "The two nouns differ in size, and this query prefers big ones: their weights differ.": _bars(
-                alike
-            ),
+            "Here the two nouns share their weight. But their keys differ: each keeps its own.": _bars(alike),
         },
         because="A score is made from a query and a key only, so each weight moves along with its token.",
         section=SECTIONS["row_after_swap"],
