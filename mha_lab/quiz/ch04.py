@@ -28,7 +28,7 @@ def share_of_visible_keys(rng):
                 "Here the keys are hidden after the softmax. So these weights do not sum to 1.",
                 "masked-after-softmax",
             ): after[1],
-            "Here the weight of the hidden keys is given in equal parts. But the visible weights keep their "
+            "Here the visible keys share the hidden weight equally. But their weights keep their "
             "proportion.": ((weights + freed) * seen).tolist(),
             Idea(f"These are the weights if keys {shown} are hidden.", "mask-inverted"): inverted[1],
         },

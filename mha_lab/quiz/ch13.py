@@ -113,7 +113,7 @@ def angles_beyond_training(rng):
         answer=pairs(new),
         wrong={
             Idea(ideas["all-pairs"], "all-pairs"): every,
-            "Pair 0 turns fastest, so it had every angle in training.": pairs([0]),
+            "Pair 0 made full turns in training: no angle is new.": pairs([0]),
             Idea(ideas["one-radian"], "one-radian"): slowest,
             "The distance is new, so pairs with less than a full turn have new angles.": pairs([]),
         },

@@ -25,7 +25,7 @@ def loss_of_bigram(rng):
         answer=round(math.log(vocab), 2),
         wrong={
             "For this, the model would have to look back in the new text. But it has only its counts.": 0.0,
-            f"The model does not know which {n} tokens are in the new text.": round(math.log(n), 2),
+            f"{n} is the length of the text. The next token is one of {vocab}.": round(math.log(n), 2),
             "The repetition does not help a model that has only its counts.": round(math.log(vocab) / 2, 2),
         },
         because="In 20,000 texts, every token follows every other one about equally often. So the model "
@@ -81,7 +81,7 @@ def extra_cost(rng):
             "This is the whole cost of both. Subtract what each costs alone.": round(both - intact, 2),
             f"Here {one:.1f} and {two:.1f} are subtracted. What a head costs is how much the loss rises "
             "without it.": round(both - one - two, 2),
-            "This is what the second head costs after the first one is gone.": round(both - one, 2),
+            "This is what B costs when A is already gone.": round(both - one, 2),
         },
         because=f"Both cost {both:.1f} - {intact:.1f} = {both - intact:.1f}. One at a time they cost "
         f"{one - intact:.1f} and {two - intact:.1f}.",
