@@ -21,7 +21,7 @@ import torch
 
 from mha_lab import explore
 from mha_lab.exercises import Rng, find
-from mha_lab.explore._predict import Predict
+from mha_lab.explore._predict import Predict, _words
 
 # A test of a quarter of an hour, before the course and after it: the same questions about other numbers.
 SHORT_TEST = (
@@ -50,7 +50,7 @@ EXIT_QUIZ = (
     "ch02.equal_keys",
 )
 # With these seeds, both forms also offer the same misconceptions, and no two right answers share a letter.
-EXIT_FORMS = {"form 1": 5, "form 2": 7}
+EXIT_FORMS = {"form 1": 6, "form 2": 7}
 
 Answer = str | float | tuple[int, int] | list[float]
 
@@ -116,9 +116,7 @@ class Question:
         if isinstance(value, str):
             return value
         if isinstance(value, tuple):
-            if self.labels:
-                return ", ".join(str(names[i]) for names, i in zip(self.labels, value, strict=True))
-            return f"row {value[0]}, column {value[1]}"
+            return _words("cell", value, [list(names) for names in self.labels])
         if isinstance(value, list):
             names = self.labels or [f"bar {i}" for i in range(len(value))]
             return ", ".join(f"{name}: {height:.2f}" for name, height in zip(names, value, strict=True))

@@ -30,7 +30,7 @@ def same_differences(rng: Rng | None) -> Question:
     wrong |= from_mistakes("attention_weights", (scores,), exps, vector)[1]
     return Question(
         text=f"A query has two scores, {large} and {large + gap}. Which two weights does the softmax give, "
-        f"calculated exactly? Help: exp({gap}) is about {math.exp(gap):.3g}.",
+        f"rounded to two digits? Help: exp({gap}) is about {math.exp(gap):.3g}.",
         answer=answer,
         wrong=wrong,
         because=f"The scores 0 and {gap} give the same weights: both exponentials contain the factor "
@@ -59,7 +59,7 @@ def row_of_weights(rng: Rng | None) -> Question:
         {
             "not-scaled": "Here the dot products are not divided by sqrt(d_k).",
             "scaled-by-d_k": "Here the dot products are divided by d_k, not by its square root.",
-            "not-divided": "The weights sum to 1. Divide each exp(score) by the sum.",
+            "not-divided": "These weights do not sum to 1. Divide each exp(score) by the sum of all.",
         },
         lambda result: _in_hundredths(result[1][row].tolist()),
     )
@@ -85,7 +85,7 @@ def row_of_weights(rng: Rng | None) -> Question:
         f"{d_k}. Which weights does this query give to the keys? Help: "
         + ", ".join(f"exp({score:g}) is {'about ' * (score > 0)}{math.exp(score):.3g}" for score in helps)
         + "."
-        + (" All weights are rounded so that right ones sum to 1." if rng else ""),
+        + (" All numbers are rounded, so the last digit may differ by 1." if rng else ""),
         answer=answer,
         wrong=far,
         because=f"Divide by sqrt({d_k}), take exp, then divide each by the sum of the row.",
@@ -116,8 +116,8 @@ def largest_weight(rng: Rng | None) -> Question:
         {
             "softmax-over-everything": "This is the largest score. But the weight also depends on the other "
             "scores of its row.",
-            "softmax-over-queries": "This weight is the largest share of its column. But a weight is a share "
-            "of its row.",
+            "softmax-over-queries": "With a softmax along each column, no cell would get more. But it goes "
+            "along each row.",
         },
         _largest,
     )

@@ -24,7 +24,8 @@ def equal_keys(rng: Rng | None) -> Question:
         numbers = torch.tensor(rng.shuffled(range(1, 10))[:4])[:, None]
         keys = 10 * torch.tensor(rng.shuffled([[0, 1.0], [0, 1.0], [1.0, 0], [rng.below(2), 1.0]]))
         question = _equal_keys(torch.tensor([0.0, 10.0]), keys, 10.0 * numbers)
-        if len(question.wrong) == 4 and question.answer in range(100) and question.answer not in 10 * numbers:
+        output = question.answer  # a whole number, and none of the values
+        if len(question.wrong) == 4 and output.is_integer() and output not in 10 * numbers:
             break
     return question
 
@@ -188,7 +189,8 @@ def what_changes(rng: Rng | None) -> Question:
         "Other weights give another average of the same values.",
     )[0 if case > 1 else 1 if output else 2]
     because = (
-        "The query has one dot product with the added vector, so all four scores change equally.",
+        "The query's dot product with the added vector is added to all four dot products, so all scores "
+        "change by the same number.",
         f"All scores become {number} times as large, and the weights become sharper.",
         "The weights sum to 1, so the added vector is added to the output, too.",
         f"The weights stay the same and every value is {number} times as large, so the average of the values "

@@ -138,7 +138,7 @@ def _instructive() -> list[tuple[int, int, int, int, int]]:
         for token in range(1, n)
         for column in range(num_heads * d_k)
         for bare in [_in_bare_view(token, column, n, num_heads, d_k)]
-        if len({(column // d_k, token), (column % num_heads, token), bare}) == 3
+        if len({(column // d_k, token), (column % num_heads, token), bare}) == 3 and column != token
     ]
 
 

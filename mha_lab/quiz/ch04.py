@@ -41,7 +41,7 @@ def share_of_visible_keys(rng):
 
 def pairs_under_two_masks(rng):
     """How many pairs a causal mask and a padding mask leave visible together."""
-    n = 5 if rng is None else 5 + rng.below(3)
+    n = 5 if rng is None else 6 + rng.below(2)
     length = 3 if rng is None else 2 + rng.below(n - 3)
     causal, keys = mha_lab.causal_mask(n), mha_lab.padding_mask([length], n)[0, 0]
     both = causal & keys
@@ -63,7 +63,8 @@ def pairs_under_two_masks(rng):
     return Question(
         text=f"A sentence has {length} words and, at its end, {n - length} padding tokens. A causal mask "
         "and a padding mask, which hides the padding tokens as keys, are joined with &. How "
-        f"many of the {n} x {n} pairs of a query and a key are True?",
+        f"many of the {n} x {n} pairs of a query and a key are True, which means that the query may "
+        "see the key?",
         answer=answer,
         wrong={
             Idea(

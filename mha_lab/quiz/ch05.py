@@ -47,7 +47,7 @@ def _cells(sizes, place):
         return row, column
 
     ideas = {
-        "merge-without-transpose": "Here the rows of head 0 fill the first rows of concat. But each token "
+        "merge-without-transpose": "Here all numbers of head 0 come first, token by token. But each token "
         "keeps a row of its own.",
         "heads-interleaved": "Here the heads take the columns in turn. But the numbers of one head stay "
         "together.",
