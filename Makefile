@@ -2,7 +2,7 @@
 # other targets add what the checks need.
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
-PY := $(VENV)/bin/python
+PY := "$(VENV)/bin/python"
 LAB_FLAGS ?=
 N ?= 20
 NBVAL := -p no:cacheprovider -p tools.pictures -W default --nbval --nbval-current-env --nbval-cell-timeout=600
@@ -181,7 +181,7 @@ CLASS ?= class.csv
 
 .PHONY: hub
 hub: ## as root: a JupyterHub for the class list CLASS=class.csv on this machine; hub/start.py lists the settings
-	@$(or $(PYTHON),python3) hub/start.py "$(CLASS)"
+	@"$(or $(PYTHON),python3)" hub/start.py "$(CLASS)"
 
 SITE ?= build/site
 
@@ -211,5 +211,5 @@ pins: ## write constraints.txt from a fresh environment: the newest releases, to
 
 .PHONY: clean
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) .venv-oldest .venv-newest .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+	rm -rf "$(VENV)" .venv-oldest .venv-newest .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

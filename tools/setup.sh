@@ -15,13 +15,18 @@ READY=$VENV/.ready-$EXTRAS
 
 stop() { printf 'make: %s\n' "$1" >&2; exit 1; }
 
-free_mb() { df -Pk . 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }'; }
+# The columns cannot be counted from the left: the name of a file system may have spaces.
+free_mb() {
+    df -Pk "$1" 2>/dev/null |
+        awk 'match($0, /[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+%/) { split(substr($0, RSTART), n); print int(n[3] / 1024) }'
+}
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
 find_python() {
     found=""
-    for name in ${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do
+    if [ -n "${PYTHON:-}" ]; then set -- "$PYTHON"; else set -- python3 python3.13 python3.12 python3.11 python; fi
+    for name in "$@"; do
         command -v "$name" >/dev/null 2>&1 || continue
         if is_new_enough "$name"; then
             printf '%s\n' "$name"
@@ -49,7 +54,9 @@ rm -f "$READY"
 python=$(find_python) || exit 1
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     stop "$python has no venv module: install it (on Debian and Ubuntu: apt install python3-venv)"
-free=$(free_mb)
+place=$(dirname "$VENV")
+[ -d "$place" ] || place=.
+free=$(free_mb "$place")
 if [ ! -d "$VENV" ] && [ -n "$free" ] && [ "$free" -lt "$NEED_MB" ]; then
     stop "the disk has $free MB free and the set-up needs about $NEED_MB MB: free some space first"
 fi

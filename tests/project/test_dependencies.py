@@ -33,9 +33,9 @@ def requirements(*groups):
     return {canonicalize_name(requirement.name): requirement for requirement in found}
 
 
-CORE, EXTRAS = requirements(), requirements("lab", "dev", "class", "pretrained")
-PIP_ONLY = requirements("browser", "site", "project")  # not in environment.yml
-ALL = CORE | EXTRAS | PIP_ONLY
+CORE, LAB = requirements(), requirements("lab")  # what a learner needs, and so what environment.yml has
+EXTRAS = requirements(*PROJECT["optional-dependencies"])
+ALL = CORE | EXTRAS
 PINS = {
     canonicalize_name(name): Version(version)
     for name, version in re.findall(r"(?m)^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text())
@@ -76,7 +76,7 @@ def test_conda_gets_the_same_ranges_an_explicit_python_and_the_package_by_pip():
     assert (str(python.version), str(pip.version)) == ("3.11.*", "None")
     assert "3.11.7" in SpecifierSet(PROJECT["requires-python"])
     assert all(spec.build is None and spec.channel is None for spec in specs.values())
-    wanted = {CONDA_NAMES.get(name, name): str(r.specifier) for name, r in (CORE | EXTRAS).items()}
+    wanted = {CONDA_NAMES.get(name, name): str(r.specifier) for name, r in (CORE | LAB).items()}
     assert {name: str(spec.version) for name, spec in specs.items()} == wanted
 
 

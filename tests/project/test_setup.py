@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ("sh", "awk", "df", "find", "grep", "rm", "tail", "touch", "cp", "mkdir", "chmod", "cat")
+TOOLS = ("sh", "awk", "df", "find", "grep", "rm", "tail", "touch", "cp", "mkdir", "chmod", "cat", "dirname")
 
 # Stands in for python3: what it is asked is written down, what it answers comes from the environment.
 PYTHON = """#!/bin/sh
@@ -143,6 +143,60 @@ def test_a_newer_python_behind_an_old_one_is_found_and_another_can_be_named(proj
     add(project, "mine", PYTHON)
     assert "with python3.12" in setup(project)[1]
     assert "with mine" in setup(project, VENV="other", PYTHON="mine")[1]
+
+
+def test_names_with_spaces_are_one_name(project):
+    python = project / "a dir" / "python3"
+    python.parent.mkdir()
+    shutil.copy(project / "bin" / "python3", python)
+    status, out, err, installs = setup(project, PYTHON=str(python), VENV="my venv")
+    assert (status, err, len(installs)) == (0, "", 1)
+    assert f"making my venv with {python}" in out
+    assert (project / "my venv" / ".ready-lab").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("lab", "VENV=my venv"), '"my venv/bin/python" -m jupyter'),
+        (("hub", "PYTHON=/a dir/python3"), '"/a dir/python3" hub/start.py'),
+        (("clean", "VENV=my venv"), 'rm -rf "my venv" '),
+    ],
+)
+def test_make_keeps_a_name_with_spaces_in_one_piece(command, said):
+    done = subprocess.run(
+        ["make", "-n", *command], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert said in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("system", "mounted", "free"),
+    [
+        ("/dev/sda1", "/", 7000),
+        ("//nas/our course", "/mnt/our course", 7000),
+        ("a 1 2 3", "/100% mine", 7000),
+        ("tmpfs", "/", 5),
+    ],
+)
+def test_free_space_is_read_whatever_the_name_of_the_file_system(project, system, mounted, free):
+    """As POSIX has it: name, blocks, used, free, share, place."""
+    (project / "bin" / "df").unlink()
+    line = f"{system}  9000000 1234567 {1024 * free} 20% {mounted}"
+    head = "Filesystem 1024-blocks Used Available Capacity Mounted on"
+    add(project, "df", f"#!/bin/sh\necho '{head}'\necho '{line}'\n")
+    assert setup(project, NEED_MB="6999")[0] == (free < 6999)
+    if free < 6999:
+        assert f"the disk has {free} MB free" in setup(project, NEED_MB="6999")[2]
+
+
+def test_the_space_is_that_of_the_disk_on_which_the_environment_is_made(project):
+    (project / "bin" / "df").unlink()
+    (project / "big").mkdir()
+    small, large = "a 9 9 1024 9% /", "a 9 9 9999999 9% /"
+    add(project, "df", f'#!/bin/sh\nif [ "$2" = big ]; then echo "{large}"; else echo "{small}"; fi\n')
+    assert setup(project, NEED_MB="100")[0] == 1
+    assert setup(project, NEED_MB="100", VENV="big/venv")[0] == 0
 
 
 def test_when_pip_fails_its_own_words_are_shown_and_the_next_run_goes_on(project):
