@@ -19,6 +19,7 @@ import io
 import itertools
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ import seaborn as sns
 import torch
 from jaxtyping import Bool, Float, Int64
 from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
+from matplotlib.collections import PatchCollection, QuadMesh
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
@@ -40,6 +41,7 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab._colours import GROUND, LIGHT, SHAPES, TOKENS
+from mha_lab._texts import Labels, every, literal, short, texts
 from mha_lab.attention import masked_softmax, scaled_dot_product_scores
 from mha_lab.heads import merge_heads, split_heads
 from mha_lab.masks import padding_mask
@@ -55,6 +57,7 @@ NAN_COLOUR = "#a83c00"
 DARK_BELOW = 0.179  # on a colour with a smaller luminance, white has more contrast than black
 MAX_DESCRIBED = 16  # a longer heatmap is described by its first rows
 MAX_ANNOTATED = 100  # a heatmap with more cells gets no numbers
+MAX_FRAMED = 100  # a heatmap with more rows or columns has no lines between its cells
 WIDEST, BAR = 8.2, 0.8  # inches: of a picture that a page has room for, and of a colour bar beside it
 INK, TENSOR, LEARNED, ASKED = "#222222", "#dceaf6", "#f6e3cf", "#e4e4e4"
 ROLES = {role: (LIGHT[role], shape) for role, shape in SHAPES.items()}
@@ -84,8 +87,8 @@ class HeatmapData:
 
 def heatmap_data(
     weights: Float[Tensor, "n_q n_k"],
-    query_labels: Sequence[object] | None = None,
-    key_labels: Sequence[object] | None = None,
+    query_labels: Labels | None = None,
+    key_labels: Labels | None = None,
     *,
     mask: Bool[Tensor, "..."] | None = None,
     annotate: bool | None = None,
@@ -110,8 +113,8 @@ def heatmap_data(
         values=values,
         hidden=hidden.numpy(),
         annotations=np.where(written, text, ""),
-        query_labels=_labels("query_labels", query_labels, values.shape[0]),
-        key_labels=_labels("key_labels", key_labels, values.shape[1]),
+        query_labels=texts("query_labels", query_labels, values.shape[0]),
+        key_labels=texts("key_labels", key_labels, values.shape[1]),
     )
 
 
@@ -149,8 +152,8 @@ def _describe_row(weights: np.ndarray, hidden: np.ndarray, labels: list[str]) ->
 
 def attention_heatmap(
     weights: Float[Tensor, "n_q n_k"],
-    query_labels: Sequence[object] | None = None,
-    key_labels: Sequence[object] | None = None,
+    query_labels: Labels | None = None,
+    key_labels: Labels | None = None,
     *,
     mask: Bool[Tensor, "..."] | None = None,
     annotate: bool | None = None,
@@ -190,12 +193,12 @@ def attention_heatmap(
 
 def head_heatmaps(
     weights: Float[Tensor, "heads n_q n_k"],
-    query_labels: Sequence[object] | None = None,
-    key_labels: Sequence[object] | None = None,
+    query_labels: Labels | None = None,
+    key_labels: Labels | None = None,
     *,
     mask: Bool[Tensor, "..."] | None = None,
     annotate: bool | None = None,
-    titles: Sequence[str] | None = None,
+    titles: Labels | None = None,
     columns: int = 4,
     axes: Sequence[Axes] | np.ndarray | None = None,
 ) -> np.ndarray:
@@ -226,7 +229,7 @@ def head_heatmaps(
     if mask is not None:
         expect.mask_for(mask, weights.shape, weights.device)
         mask = mask.expand(weights.shape)
-    titles = _labels("titles", titles or [f"head {h}" for h in range(heads)], heads)
+    titles = texts("titles", titles, heads, "head {}", titles=True)
     data = [
         heatmap_data(
             weights[h],
@@ -237,8 +240,10 @@ def head_heatmaps(
         )
         for h in range(heads)
     ]
-    made_here = axes is None
-    axes = _grid(heads, columns, data[0].annotations, BAR) if made_here else np.asarray(axes).reshape(-1)
+    made_here, labels = axes is None, data[0].query_labels + data[0].key_labels
+    if made_here:
+        axes = _grid(heads, columns, data[0].annotations, labels, BAR)
+    axes = np.asarray(axes).reshape(-1)
     if len(axes) != heads:
         expect.fail(ValueError, "axes", f"one for each of {heads} heads", len(axes))
     for head, title, ax in zip(data, titles, axes, strict=True):
@@ -250,8 +255,8 @@ def head_heatmaps(
 
 def contribution_heatmaps(
     contributions: Float[Tensor, "heads n d_model"],
-    token_labels: Sequence[object] | None = None,
-    feature_labels: Sequence[object] | None = None,
+    token_labels: Labels | None = None,
+    feature_labels: Labels | None = None,
     *,
     axes: Sequence[Axes] | np.ndarray | None = None,
 ) -> np.ndarray:
@@ -278,39 +283,29 @@ def contribution_heatmaps(
     heads, n, d_model = contributions.shape
     if min(heads, n, d_model) == 0:
         expect.fail(ValueError, "contributions", "at least one head, token and feature", (heads, n, d_model))
-    rows = _labels("token_labels", token_labels, n)
-    columns = _labels("feature_labels", feature_labels, d_model)
+    rows = texts("token_labels", token_labels, n)
+    columns = texts("feature_labels", feature_labels, d_model)
     parts = [*contributions.detach().double().cpu().numpy()]
     parts.append(sum(parts))
-    texts = [
+    written = [
         np.char.mod("%.2f", part.round(2) + 0.0) if part.size <= MAX_ANNOTATED else np.full(part.shape, "")
         for part in parts
     ]
     names = [f"head {h} writes" for h in range(heads)] + ["sum: the output"]
     made_here = axes is None
-    axes = _grid(heads + 1, 4, texts[0]) if made_here else np.asarray(axes).reshape(-1)
+    axes = _grid(heads + 1, 4, written[0], rows + columns) if made_here else np.asarray(axes).reshape(-1)
     if len(axes) != heads + 1:
         expect.fail(ValueError, "axes", f"{heads + 1}, one for each head and one for the sum", len(axes))
     limit = _round_up(max(np.abs(part).max() for part in parts))
-    for ax, part, written, name in zip(axes, parts, texts, names, strict=True):
-        sns.heatmap(
-            part,
-            vmin=-limit,
-            vmax=limit,
-            cmap=SIGNED,
-            linewidths=0.5,
-            cbar=False,
-            xticklabels=_literal(columns),
-            yticklabels=_literal(rows),
-            ax=ax,
-        )
-        for row, column in np.argwhere(written != "").tolist():
+    for ax, part, numbers, name in zip(axes, parts, written, names, strict=True):
+        _draw_cells(ax, part, SIGNED, (-limit, limit), lines="white")
+        _name_cells(ax, rows, columns)
+        for row, column in np.argwhere(numbers != "").tolist():
             ground = SIGNED((part[row, column] / limit + 1) / 2)
-            write_number(ax, row, column, written[row, column], ground)
+            write_number(ax, row, column, numbers[row, column], ground)
         row, column = np.unravel_index(np.abs(part).argmax(), part.shape)
         most = f"largest {part[row, column]:.2f}, for {rows[row]} at {columns[column]}"
         ax.set(xlabel="feature", ylabel="token", title=name, label=f"{name}: {n} by {d_model}, {most}.")
-        ax.tick_params(axis="y", rotation=0)
     if made_here:
         axes[0].figure.set_figheight(axes[0].figure.get_figheight() + 0.6)
         _one_bar(axes, "contribution", "bottom")
@@ -359,7 +354,7 @@ def memory_map(
     num_heads: int,
     d_k: int,
     *,
-    token_labels: Sequence[object] | None = None,
+    token_labels: Labels | None = None,
     axes: Sequence[Axes] | np.ndarray | None = None,
 ) -> np.ndarray:
     """Where each element goes when heads are split: the input, the right way, the wrong way.
@@ -384,7 +379,7 @@ def memory_map(
     3
     """
     data = memory_map_data(n, num_heads, d_k)
-    labels = _labels("token_labels", token_labels or [f"token {i}" for i in range(n)], n)
+    labels = texts("token_labels", token_labels, n, "token {}")
     if axes is None:
         d_model = num_heads * d_k
         cell = min(0.45, 8.0 / (d_model + 2 * d_k))
@@ -504,7 +499,7 @@ def attention_flow(
     w_q: Float[Tensor, "d_model d_k"],
     w_k: Float[Tensor, "d_model d_k"],
     w_v: Float[Tensor, "d_model d_v"],
-    token_labels: Sequence[object] | None = None,
+    token_labels: Labels | None = None,
     *,
     known: Sequence[str] = ("x", "query", "key", "value", "scores", "weights", "output"),
 ) -> Figure:
@@ -528,7 +523,7 @@ def attention_flow(
         if name not in tensors:
             expect.fail(ValueError, "known", f"names out of {', '.join(tensors)}", name)
     n, (d_model, d_k), d_v = len(x), w_q.shape, w_v.shape[1]
-    labels = _labels("token_labels", token_labels, n)
+    labels = texts("token_labels", token_labels, n)
     how = ["", "x @ w_q", "x @ w_k", "x @ w_v", f"query @ key.mT / sqrt({d_k})"]
     how += ["softmax(scores)", "weights @ value"]
     meaning = ["", "what it asks for", "how it is found", "what it hands over"]
@@ -632,11 +627,11 @@ def cache_lines(
         seen, mark = lengths[: len(values)], "" if name in whole else "o"  # a mark where a line ends early
         ax.plot(
             seen, values, color=colours[kind], linestyle=DASHES[kind], marker=mark, markevery=[-1],
-            label=said[kind] or name,
+            label=literal(said[kind] or name),
         )  # fmt: skip
         at = (lengths[-1] * 1.25, heights[name]) if name in whole else (last * 1.25, values[-1] / 1.6)
         ax.annotate(
-            _literal([name])[0], (last, values[-1]), at, va="center",
+            literal(name), (last, values[-1]), at, va="center",
             fontsize=9, color=INK, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": "0.6", "linewidth": 0.6, "shrinkA": 1, "shrinkB": 1},
         )  # fmt: skip
@@ -694,18 +689,21 @@ def named_bars(
             expect.fail(ValueError, f"heights[{kind!r}]", f"{len(names)}, one for each name", len(numbers))
     if ax is None:
         _, ax = plt.subplots(figsize=(WIDEST - 0.2, 2.8), layout="constrained")
-    texts, width = _literal([str(name) for name in names]), 0.8 / len(heights)
+    named, width = texts("names", names, len(names)), 0.8 / len(heights)
     for i, (kind, numbers) in enumerate(heights.items()):
         at = np.arange(len(names)) + (i - (len(heights) - 1) / 2) * width
         look = {"hatch": HATCHES[i % len(HATCHES)], "edgecolor": "black"} if len(heights) > 1 else {}
-        bars = ax.bar(at, numbers, width, color=f"C{i}", label=kind, **look)
+        bars = ax.bar(at, numbers, width, color=f"C{i}", label=literal(kind), **look)
         if len(heights) > 1:
             ax.bar_label(bars, fmt="%.2f", fontsize="small")
     if level is not None:
-        ax.axhline(level[1], color="black", linestyle=":", label=level[0])
+        ax.axhline(level[1], color="black", linestyle=":", label=literal(level[0]))
     many = len(names) > 12
-    ax.set_xticks(range(len(names)), [t.replace(", ", "\n") for t in texts], rotation=90 if many else 0)
-    ax.set(ylabel=ylabel, xlim=(-0.6, len(names) - 0.4))
+    lines, inches = max(one.count(", ") + 1 for one in named), ax.get_window_extent().width / ax.figure.dpi
+    step, turn = every(lines * len(names), 0.9 * inches), 90 if many else 0
+    shown = ["\n".join(map(short, one.split(", "))) for one in named[::step]]
+    ax.set_xticks(range(0, len(names), step), shown, rotation=turn, parse_math=False)
+    ax.set(ylabel=literal(ylabel), xlim=(-0.6, len(names) - 0.4))
     if len(heights) > 1:
         ax.legend(ncols=len(heights) + (level is not None), loc="upper right", fontsize="small")
     told = "; ".join(
@@ -750,8 +748,8 @@ def measured_lines(
     if ax is None:
         _, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
     for i, (name, numbers) in enumerate(measured.items()):
-        ax.plot(places, numbers, f"C{i}", marker="os^D"[i], linestyle=DASHES[i], label=_literal([name])[0])
-    ax.set(xlabel=xlabel, ylabel=ylabel, xticks=places, ylim=(0, None))
+        ax.plot(places, numbers, f"C{i}", marker="os^D"[i], linestyle=DASHES[i], label=literal(name))
+    ax.set(xlabel=literal(xlabel), ylabel=literal(ylabel), xticks=places, ylim=(0, None))
     ax.legend()
     told = "; ".join(
         f"{name} {', '.join(f'{number:.3g}' for number in numbers)}" for name, numbers in measured.items()
@@ -851,7 +849,7 @@ def lines(
     said = [f"Lines of {ylabel} against {xlabel}, from {place[0]:g} to {place[-1]:g}."]
     for i, (name, line) in enumerate(drawn.items()):
         look = {"marker": markers[i]} if markers else {"linestyle": DASHES[i]}
-        ax.plot(place.numpy(), line.numpy(), label=_literal([name])[0], **look)
+        ax.plot(place.numpy(), line.numpy(), label=literal(name), **look)
         told = f"{name}: from {_about(line[0])} to {_about(line[-1])}"
         for word, extreme, i in (
             ("lowest", line.min(), line.argmin()),
@@ -868,7 +866,7 @@ def lines(
     for name, height in (levels or {}).items():
         ax.axhline(height, color="gray", linestyle="--")
         said.append(f"A dashed line is {name}, {height:.3g}.")
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set(xlabel=literal(xlabel), ylabel=literal(ylabel))
     if legend:
         ax.legend()
     ax.set_label(" ".join(said))
@@ -935,13 +933,18 @@ def loss_curves(
     colours = LINES
     for (name, group), colour, dashes in zip(curves.items(), colours, DASHES, strict=False):
         for number, curve in enumerate(group):
-            label = _literal([name])[0] if number == 0 else None
+            label = literal(name) if number == 0 else None
             ax.plot(list(curve), color=colour, linestyle=dashes, linewidth=1, label=label)
     if mark:
         ax.axhline(mark[1], color="0.4", linestyle=":", linewidth=1)
-        ax.text(0, mark[1] - 0.05, _literal([mark[0]])[0], va="top", fontsize="small")
+        ax.text(0, mark[1] - 0.05, literal(mark[0]), va="top", fontsize="small")
     top = max(max(curve) for group in curves.values() for curve in group)
-    ax.set(xlabel="step", ylabel="loss (nats per answer)", title=title, ylim=(-0.05, max(1.05 * top, 0.1)))
+    ax.set(
+        xlabel="step",
+        ylabel="loss (nats per answer)",
+        title=literal(title),
+        ylim=(-0.05, max(1.05 * top, 0.1)),
+    )
     ax.legend()
     ends = loss_curves_data(curves, mark)
     each = "; ".join(
@@ -981,8 +984,8 @@ def asked_heatmaps_data(weights: Float[Tensor, "questions n"], asked: Int64[Tens
 def asked_heatmaps(
     weights: Mapping[str, Float[Tensor, "questions n"]],
     asked: Int64[Tensor, "questions 2"],
-    query_labels: Sequence[object] | None = None,
-    key_labels: Sequence[object] | None = None,
+    query_labels: Labels | None = None,
+    key_labels: Labels | None = None,
 ) -> np.ndarray:
     """Heads that answer questions about two records, two in a line; the description is about these records.
 
@@ -1050,7 +1053,7 @@ def rotary_scores(
     described = []
     for i, (name, line) in enumerate(scores.items()):
         style = ("-", "--", "-.", ":", (0, (7, 2, 1, 2, 1, 2)))[i % 5]
-        ax.plot(line.numpy(), linestyle=style, label=_literal([name])[0])
+        ax.plot(line.numpy(), linestyle=style, label=literal(name))
         shown = ", ".join(f"{line[m]:.2f} at {m}" for m in (0, trained, n - 1))
         described.append(f"{name}: {shown}; lowest {line.min():.2f} at {line.argmin()}.")
     ax.axvline(trained, color=INK, linewidth=1)
@@ -1091,7 +1094,7 @@ def training_lines(
     told = sorted({*range(0, len(steps), math.ceil(len(steps) / 8)), len(steps) - 1})  # a few, and the last
     described = []
     for i, (name, numbers) in enumerate(lines.items()):
-        ax.plot(steps, numbers, "os^D"[i], linestyle=DASHES[i], markersize=3, label=_literal([name])[0])
+        ax.plot(steps, numbers, "os^D"[i], linestyle=DASHES[i], markersize=3, label=literal(name))
         described.append(f"{name} " + ", ".join(f"{numbers[j]:.2f} at {steps[j]}" for j in told))
     ax.set(xlabel="training step", ylim=(min(0.0, *map(min, lines.values())), None))
     ax.legend()
@@ -1180,7 +1183,10 @@ def png(figure: Figure) -> tuple[bytes, dict[str, int]]:
     """
     from IPython.core.pylabtools import print_figure
 
-    if not (drawn := print_figure(figure, "retina")):  # an empty figure, or `make grade`, which draws nothing
+    with warnings.catch_warnings():  # whoever made the texts was told once which letters no font has
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        drawn = print_figure(figure, "retina")
+    if not drawn:  # an empty figure, or `make grade`, which draws nothing
         return b"", {}
     sharp, stored, said = Image.open(io.BytesIO(drawn)), io.BytesIO(), PngInfo()
     texts = [text for text in figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
@@ -1213,22 +1219,6 @@ def style() -> None:
     plt.rcParams["axes.formatter.min_exponent"] = 5  # 0.01 and 1000: an exponent would be too small to read
 
 
-def _labels(name: str, labels: Sequence[object] | None, length: int) -> list[str]:
-    """One text for each row, column or picture."""
-    if labels is None:
-        return [str(position) for position in range(length)]
-    if isinstance(labels, str):
-        expect.fail(TypeError, name, "a list of labels", "one str", f"Did you mean {name}.split()?")
-    if len(labels) != length:
-        expect.fail(ValueError, name, f"{length} labels", len(labels))
-    return [str(label) for label in labels]
-
-
-def _literal(labels: list[str]) -> list[str]:
-    """Labels as typed: a dollar sign stays a dollar sign and does not start a formula."""
-    return [label.replace("$", r"\$") for label in labels]
-
-
 def _about(number: float | Tensor) -> str:
     """With two digits, and without an exponent where it can be avoided: 510, 0.048."""
     return f"{float(f'{float(number):.2g}'):g}"
@@ -1245,11 +1235,13 @@ def _bytes(number: int | float) -> str:
     return f"{number / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
-def _grid(heads: int, columns: int, texts: np.ndarray, bar: float = 0.0) -> np.ndarray:
+def _grid(heads: int, columns: int, texts: np.ndarray, labels: list[str], bar: float = 0.0) -> np.ndarray:
     """A figure with a place for each head, at most ``columns`` in a row; a cell without a text is smaller."""
     n_q, n_k = texts.shape
     cell = 0.42 if texts.any() else 0.2
-    width, height = np.clip(1.0 + cell * np.array([n_k, n_q]), 2.2, (WIDEST - BAR) / 2)
+    beside = 1.0 + 0.08 * max(0, max(map(len, map(short, labels))) - 8)  # inches, for labels
+    most = (WIDEST - BAR) / (2 if beside == 1.0 else 1)
+    width, height = np.clip(beside + cell * np.array([n_k, n_q]), 2.2, most)
     columns = min(columns, heads, int((WIDEST - bar) / width))
     rows = math.ceil(heads / columns)
     size = (width * columns + bar, height * rows)
@@ -1267,38 +1259,62 @@ def _one_bar(axes: np.ndarray, label: str, place: str = "right") -> None:
 
 def _draw_heatmap(data: HeatmapData, ax: Axes, *, title: str | None, cbar: bool) -> Axes:
     missing = np.isnan(data.values) & ~data.hidden
-    sns.heatmap(
-        data.values,
-        mask=data.hidden | missing,
-        vmin=0.0,
-        vmax=1.0,
-        cmap=PALETTE,
-        linewidths=0.5,
-        linecolor="0.8",
-        square=True,
-        xticklabels=_literal(data.key_labels),
-        yticklabels=_literal(data.query_labels),
-        cbar=cbar,
-        cbar_kws={"label": "weight"},
-        ax=ax,
-    )
+    ax.set_aspect("equal")
+    values = np.ma.masked_where(data.hidden | missing, data.values)
+    drawn = _draw_cells(ax, values, PALETTE, (0.0, 1.0), lines="0.8")
+    if cbar:
+        ax.figure.colorbar(drawn, ax=ax, label="weight").outline.set_linewidth(0)
     _cover(ax, data.hidden, facecolor=HIDDEN_COLOUR, edgecolor="0.6", hatch="////")
     _cover(ax, missing, facecolor=NAN_COLOUR, edgecolor="white")
     for row, column in np.argwhere(data.annotations != "").tolist():
         ground = NAN_COLOUR if missing[row, column] else PALETTE(data.values[row, column])
         write_number(ax, row, column, data.annotations[row, column], ground)
-    ax.set(xlabel="key", ylabel="query", title=title, label=describe(data, title))
-    ax.tick_params(axis="y", rotation=0)
-    longest = max(map(len, data.key_labels))
-    ax.tick_params(axis="x", rotation=0 if longest <= (5 if len(data.key_labels) <= 12 else 1) else 90)
+    _name_cells(ax, data.query_labels, data.key_labels)
+    ax.set(xlabel="key", ylabel="query", title=literal(title), label=describe(data, title))
     return ax
 
 
+def _draw_cells(
+    ax: Axes, values: np.ndarray, colours: LinearSegmentedColormap, ends: tuple[float, float], *, lines: str
+) -> QuadMesh:
+    """A cell for each number, row 0 on top, as seaborn has it, whose heatmap draws the figure each time."""
+    sns.despine(ax=ax, left=True, bottom=True)
+    width = 0.5 if max(values.shape) <= MAX_FRAMED else 0
+    look = {"linewidths": width, "edgecolors": lines if width else "none"}
+    drawn = ax.pcolormesh(values, cmap=colours, vmin=ends[0], vmax=ends[1], **look)
+    ax.set(xlim=(0, values.shape[1]), ylim=(values.shape[0], 0))
+    return drawn
+
+
+def _name_cells(ax: Axes, rows: list[str], columns: list[str]) -> None:
+    """Labels beside rows and columns: of many, as many as have room."""
+    width, height = 0.75 * np.array(ax.get_window_extent().size) / ax.figure.dpi
+    if ax.get_aspect() == 1.0:
+        cell = min(width / len(columns), height / len(rows))
+        width, height = cell * len(columns), cell * len(rows)
+    longest = max(map(len, columns))
+    turn = 0 if longest <= (5 if len(columns) <= 12 else 1) else 90
+    for name, inches, set_ticks, look in (
+        (columns, width, ax.set_xticks, {"rotation": turn}),
+        (rows, height, ax.set_yticks, {"rotation": 0, "va": "center"}),
+    ):
+        step = every(len(name), inches)
+        shown = [short(one) for one in name[::step]]
+        set_ticks(np.arange(0, len(name), step) + 0.5, shown, parse_math=False, **look)
+
+
 def _cover(ax: Axes, cells: np.ndarray, **look: str) -> None:
-    """Lay a rectangle over each true cell."""
-    if cells.any():
-        patches = [Rectangle((column, row), 1, 1) for row, column in np.argwhere(cells)]
-        ax.add_collection(PatchCollection(patches, linewidth=0.5, **look))
+    """Lay a rectangle over each true cell; over many cells, one over neighbours of a row."""
+    if not cells.any():
+        return
+    at = [(row, column, column + 1) for row, column in np.argwhere(cells)]
+    if max(cells.shape) > MAX_FRAMED:
+        steps = np.diff(np.pad(cells, ((0, 0), (1, 1))).astype(np.int8))
+        starts, ends = np.argwhere(steps == 1), np.argwhere(steps == -1)
+        at = [(row, first, last) for (row, first), last in zip(starts, ends[:, 1], strict=True)]
+        look["edgecolor"] = look["facecolor"]
+    patches = [Rectangle((first, row), last - first, 1) for row, first, last in at]
+    ax.add_collection(PatchCollection(patches, linewidth=0.5, **look))
 
 
 def _draw_blocks(
@@ -1318,7 +1334,7 @@ def _draw_blocks(
             ax.text(columns / 2, top - 0.08, f"head {block}", ha="center", va="bottom", fontsize="small")
         for row in range(rows):
             ticks.append(top + row + 0.5)
-            names.extend(_literal([row_labels[block][row]]))
+            names.append(short(row_labels[block][row]))
             for column in range(columns):
                 number = blocks[block, row, column]
                 hatch = "///" if misplaced[block, row, column] else None
@@ -1340,7 +1356,7 @@ def _draw_blocks(
                     bbox=box,
                 )
     ax.set(xlim=(-0.05, columns + 0.05), ylim=(count * (rows + 1) - 0.9, -0.75), aspect="equal", anchor="N")
-    ax.set_yticks(ticks, names, fontsize="small")
+    ax.set_yticks(ticks, names, fontsize="small", parse_math=False)
     ax.set_xticks([])
     sns.despine(ax=ax, left=True, bottom=True)
 
@@ -1388,7 +1404,9 @@ def _draw_numbers(
     """A box for each text, with a tint of the colour of its role; to the left of each row, its label."""
     for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
         middle = top + i + 0.5
-        ax.text(left - 0.1, middle, label, ha="right", va="center", fontsize=9, color=INK, parse_math=False)
+        ax.text(
+            left - 0.1, middle, short(label), ha="right", va="center", fontsize=9, color=INK, parse_math=False
+        )
         for j, text in enumerate(row):
             colour = ASKED if text == "?" else (role, 0.16) if role else TENSOR
             ax.add_patch(Rectangle((left + j, top + i), 1, 1, facecolor=colour, edgecolor="white"))

@@ -9,12 +9,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib import font_manager
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import rgb_to_hsv, to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from mha_lab import causal_mask, plot, toy
+from mha_lab import _texts, causal_mask, plot, toy
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
 
@@ -138,8 +139,101 @@ def test_labels_are_text_and_never_formulas():
     ax = plot.attention_heatmap(WEIGHTS, ["$x^2$", "a_b"], ["1", "2", "3"])
     ax.figure.canvas.draw()
     label = ax.get_yticklabels()[0]
-    assert label.get_text() == r"\$x^2\$", "matplotlib shows an escaped dollar sign as a dollar sign"
+    assert (label.get_text(), label.get_parse_math()) == ("$x^2$", False)
     assert plot.heatmap_data(WEIGHTS, ["$x^2$", "a_b"]).query_labels == ["$x^2$", "a_b"]
+
+
+def touching(labels):
+    """Pairs of neighbours whose drawn texts overlap."""
+    boxes = [label.get_window_extent() for label in labels if label.get_text()]
+    return [i for i, (a, b) in enumerate(itertools.pairwise(boxes)) if a.overlaps(b)]
+
+
+@pytest.mark.parametrize(
+    ("n", "heads"), [(12, 1), (46, 1), (64, 1), (200, 1), (512, 1), (20, 3), (64, 5), (100, 12)]
+)
+def test_labels_of_any_number_of_tokens_do_not_touch(n, heads):
+    plot.style()
+    words = [f"word{i}" for i in range(n)]
+    weights = torch.full((heads, n, n), 1 / n)
+    axes = plot.head_heatmaps(weights, words) if heads > 1 else [plot.attention_heatmap(weights[0], words)]
+    axes[0].figure.canvas.draw()
+    for ax in axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            assert touching(axis.get_ticklabels()) == []
+            shown = [label.get_text() for label in axis.get_ticklabels()]
+            assert shown == [words[int(place)] for place in axis.get_ticklocs()]
+            assert len(shown) >= min(n, 10)
+
+
+def test_a_large_heatmap_has_no_patch_for_each_cell():
+    mask = causal_mask(300)
+    ax = plot.attention_heatmap(mask / mask.sum(-1, keepdim=True), mask=mask)
+    (cover,) = (each for each in ax.collections if isinstance(each, PatchCollection))
+    at = [path.get_extents().bounds for path in cover.get_paths()]
+    assert at == [(row + 1, row, 299 - row, 1) for row in range(299)]
+
+
+def test_long_labels_are_shortened_in_the_middle_and_described_whole():
+    word = "antidisestablishmentarian"
+    ax = plot.attention_heatmap(torch.eye(2), [word, "b"])
+    assert ax.get_yticklabels()[0].get_text() == "antidi…arian"
+    assert word in ax.get_label()
+
+
+def test_whitespace_and_numbers_of_a_tensor_can_be_seen():
+    given = ["\n", "\t", " ", " dog", "a b", "", "\u200b"]
+    shown = ["↵", "⇥", "␣", "␣dog", "a b", "", "\\u200b"]
+    assert plot.heatmap_data(torch.eye(7), given).query_labels == shown
+    for tokens in (torch.tensor([101, 7]), [torch.tensor(101), torch.tensor(7)], np.array([101, 7])):
+        assert plot.heatmap_data(torch.eye(2), tokens).query_labels == ["101", "7"]
+
+
+DOLLARS = "$5_$"
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: plot.attention_heatmap(torch.eye(2), [DOLLARS, DOLLARS], title=DOLLARS),
+        lambda: plot.head_heatmaps(torch.eye(2)[None], [DOLLARS, "b"], titles=[DOLLARS])[0],
+        lambda: plot.contribution_heatmaps(torch.ones(1, 2, 2), [DOLLARS, "b"], [DOLLARS, "b"])[0],
+        lambda: plot.memory_map(2, 1, 2, token_labels=[DOLLARS, "b"])[0],
+        lambda: plot.attention_flow(torch.eye(2), *torch.ones(3, 2, 1), [DOLLARS, "b"]).axes[0],
+        lambda: plot.cache_lines([1, 2], {DOLLARS: [1, 2]}, {DOLLARS: DOLLARS}),
+        lambda: plot.named_bars({DOLLARS: [1], "b": [2]}, [DOLLARS], ylabel=DOLLARS, level=(DOLLARS, 1)),
+        lambda: plot.measured_lines([1, 2], {DOLLARS: [1, 2]}, xlabel=DOLLARS, ylabel=DOLLARS),
+        lambda: plot.lines([1, 2], {DOLLARS: [1, 2]}, DOLLARS, DOLLARS),
+        lambda: plot.loss_curves({DOLLARS: [[1.0]]}, DOLLARS, mark=(DOLLARS, 1.0)),
+        lambda: plot.rotary_scores({DOLLARS: torch.ones(1)}, 2),
+        lambda: plot.training_lines([1], {DOLLARS: [1.0]}),
+        lambda: plot.head_scores(torch.eye(2), DOLLARS),
+        lambda: plot.asked_heatmaps({DOLLARS: torch.eye(2)}, torch.tensor([[0, 1], [0, 1]]))[0],
+    ],
+)
+def test_no_text_of_a_caller_is_a_formula(draw):
+    """As a formula, this one is an error."""
+    plot.png(draw().figure)
+
+
+def test_letters_that_no_font_has_get_one_sentence(monkeypatch):
+    monkeypatch.setattr(_texts, "_fonts", list)
+    with pytest.warns(UserWarning, match="no font of this machine has") as told:
+        plot.png(plot.attention_heatmap(torch.eye(2), ["你", "好"]).figure)
+    (said,) = {str(one.message) for one in told}
+    advice = "install Noto Sans CJK, or another font that has, and restart the kernel"
+    assert said == f"no font of this machine has 你 好: {advice}"
+
+
+def test_a_font_of_the_machine_that_has_the_letters_is_used(monkeypatch):
+    """The usual font is one that Matplotlib brings and that lacks the letter; another one has it."""
+    monkeypatch.setitem(plt.rcParams, "font.family", ["cmtt10"])
+    assert ord("ш") not in _texts._letters(font_manager.findfont("cmtt10"))
+    ax = plot.attention_heatmap(torch.eye(2), ["ш", "b"])
+    usual, other = plt.rcParams["font.family"]
+    assert usual == "cmtt10"
+    assert ord("ш") in _texts._letters(font_manager.findfont(other))
+    assert ax.get_yticklabels()[0].get_fontfamily() == [usual, other]
 
 
 def test_one_list_labels_both_sides_of_a_square():
@@ -608,6 +702,14 @@ FIVE = dict(zip("abcde", "abcde", strict=True))
         (lambda: plot.attention_heatmap(torch.ones(0, 3)), ValueError, "at least one token"),
         (lambda: plot.attention_heatmap(WEIGHTS, ["a"]), ValueError, "query_labels: expected 2 labels"),
         (lambda: plot.attention_heatmap(WEIGHTS, None, "abc"), TypeError, "key_labels.split()"),
+        (
+            lambda: plot.attention_heatmap(torch.eye(2), {"a", "b"}),
+            TypeError,
+            "a list of labels, got one set",
+        ),
+        (lambda: plot.attention_heatmap(torch.eye(2), {"a": 1, "b": 2}), TypeError, "got one dict"),
+        (lambda: plot.attention_heatmap(torch.eye(2), (x for x in "ab")), TypeError, "got one generator"),
+        (lambda: plot.attention_heatmap(torch.eye(2), torch.tensor(3)), TypeError, "got one int"),
         (lambda: plot.attention_heatmap(WEIGHTS, mask=torch.ones(2, dtype=torch.bool)), ValueError, "(2,)"),
         (lambda: plot.head_heatmaps(WEIGHTS), ValueError, "weights[0] is one sample"),
         (lambda: plot.head_heatmaps(torch.ones(0, 2, 3)), ValueError, "at least one head"),

@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from mha_lab import _expect as expect
+from mha_lab._texts import short, texts
 from mha_lab.attention import masked_softmax
-from mha_lab.explore._widget import COLOURS, Explorable, finite, labels, module, row_of, short, written
+from mha_lab.explore._widget import COLOURS, Explorable, finite, module, row_of, written
 
 STEPS = ("start", "product", "scale", "softmax", "weigh", "sum", "w_o")
 TOLD = ("start", "scale", "w_o")  # how far the still can go; the last is all
@@ -226,7 +227,7 @@ class Flow(Explorable):
         """A row for each token: its value and, as far as they are told, the numbers of its score."""
         columns = [self._products()[h, self._row].tolist(), scores, weights or []]
         columns = columns[: {"start": 0, "scale": 2}.get(self._told(), 3)]
-        names, values = short(self._tokens), self.values[h].tolist()
+        names, values = [*map(short, self._tokens)], self.values[h].tolist()
         for j, (name, value) in enumerate(zip(names, values, strict=True)):
             numbers = (f"{column[j]:.2f}" for column in columns)
             for place, text in zip(PLACES, (name, written(value), *numbers), strict=False):
@@ -353,12 +354,12 @@ def flow(
             expect.fail(ValueError, "the picture", f"1 to {MAX_SIZES[name]} for {name}", size)
     if known is not None and known not in TOLD[:-1]:
         expect.fail(ValueError, "known", f"None or one of {', '.join(TOLD[:-1])}", repr(known))
-    names = labels("tokens", tokens, "token", n)
+    names = texts("tokens", tokens, n, "token {}")
     return Flow(
         query.dtype,
         known or TOLD[-1],
         _tokens=names,
-        _labels=short(names),
+        _labels=[*map(short, names)],
         _query=query.tolist(),
         _key=key.tolist(),
         _value=value.tolist(),

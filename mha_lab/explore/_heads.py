@@ -11,7 +11,8 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab import plot
-from mha_lab.explore._widget import COLOURS, Explorable, finite, labels, module, row_of, short, written
+from mha_lab._texts import texts
+from mha_lab.explore._widget import COLOURS, Explorable, finite, module, row_of, written
 
 MAX_HEADS, MAX_TOKENS = 16, 128
 TIE = 1e-6  # weights that are nearer than this are the same
@@ -104,9 +105,7 @@ class Heads(Explorable):
         """The heatmaps of all heads, with the chosen row in a frame, and what it fetches."""
         heads, _, n_k = self._shape
         fits = max(self._shape[1:]) <= CELL
-        names = (
-            {"query_labels": short(self._query_labels), "key_labels": short(self._key_labels)} if fits else {}
-        )
+        names = {"query_labels": self._query_labels, "key_labels": self._key_labels} if fits else {}
         titles = [f"head {h}" for h in range(heads)]
         if self._values:
             fetched = (self._all[:, self._row] @ self._all.new_tensor(self._values)).tolist()
@@ -162,7 +161,7 @@ def heads(
         hint = "Are these scores? Did a softmax run over another axis?"
         expect.fail(ValueError, "weights", "rows that sum to 1", f"a row that sums to {worst:.3g}", hint)
     num_heads, n_q, n_k = weights.shape
-    queries = labels("query_labels", query_labels, "query", n_q)
+    queries = texts("query_labels", query_labels, n_q, "query {}")
     same = key_labels is None and query_labels is not None
     if values is not None:
         finite("values", expect.tensor("values", values, "(n_k, d_v)", min_rank=2, max_rank=2))
@@ -173,7 +172,7 @@ def heads(
         _weights=weights.detach().float().contiguous().cpu().numpy().tobytes(),
         _shape=[num_heads, n_q, n_k],
         _query_labels=queries,
-        _key_labels=labels("key_labels", queries if same else key_labels, "key", n_k),
+        _key_labels=texts("key_labels", queries if same else key_labels, n_k, "key {}"),
         _values=[] if values is None else values.tolist(),
         _picked=list(range(min(num_heads, 4))),
     )

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab import plot
+from mha_lab._texts import texts
 from mha_lab.attention import masked_softmax
-from mha_lab.explore._widget import Explorable, finite, labels, module, short, unlike
+from mha_lab.explore._widget import Explorable, finite, module, unlike
 
 MAX_TOKENS = 16
 
@@ -57,7 +58,7 @@ class Mask(Explorable):
         """The weights, with hidden cells hatched."""
         n_q, n_k = self.mask.shape
         figure, ax = plt.subplots(figsize=(1.6 + 0.62 * n_k, 1.0 + 0.5 * n_q), layout="constrained")
-        names = short(self._query_labels), short(self._key_labels)
+        names = self._query_labels, self._key_labels
         plot.attention_heatmap(self.weights, *names, mask=self.mask, ax=ax)
         return figure
 
@@ -103,8 +104,8 @@ def _make(scores: Tensor, given: Tensor | None, names: Sequence[str] | None) -> 
     return Mask(
         scores.dtype,
         _scores=scores.tolist(),
-        _query_labels=labels("labels", names, "query", n_q),
-        _key_labels=labels("labels", names, "key", n_k),
+        _query_labels=texts("labels", names, n_q, "query {}"),
+        _key_labels=texts("labels", names, n_k, "key {}"),
         _mask=[[True] * n_k for _ in range(n_q)] if given is None else _mask(given, (n_q, n_k)),
     )
 

@@ -18,9 +18,10 @@ from torch.nn.functional import cross_entropy
 from mha_lab import _expect as expect
 from mha_lab import plot
 from mha_lab._colours import SHAPES
+from mha_lab._texts import short, texts
 from mha_lab.attention import masked_softmax, scaled_dot_product_scores
 from mha_lab.chapters.language_model import Decoder
-from mha_lab.explore._widget import COLOURS, Explorable, labels, module, short
+from mha_lab.explore._widget import COLOURS, Explorable, module
 from mha_lab.heads import merge_heads
 from mha_lab.masks import causal_mask
 from mha_lab.multihead import MultiHeadAttention
@@ -143,7 +144,7 @@ class LiveModel(Explorable):
         (layers, heads, *_), found, n = self._shape, self._run(), len(self._tokens)
         tall = max(2.6, 1.9 * layers) + 0.6
         figure = plt.figure(figsize=(2.9 + 1.7 * heads, tall + 1.7), layout="constrained")
-        names = short([self._name(token) for token in self._tokens])
+        names = [short(self._name(token)) for token in self._tokens]
         above, below = figure.subfigures(2, 1, height_ratios=[tall, 1.7])
         maps, side = above.subfigures(1, 2, width_ratios=[1.7 * heads, 2.9])
         axes = maps.subplots(layers, heads, squeeze=False)
@@ -164,7 +165,7 @@ class LiveModel(Explorable):
         ax.bar_label(
             ax.barh(range(len(p)), p, color=COLOURS["accent"]), [f"{x:.2f}" for x in p], padding=3, fontsize=8
         )
-        ax.set_yticks(range(len(p)), short(words), parse_math=False)
+        ax.set_yticks(range(len(p)), [*map(short, words)], parse_math=False)
         ax.set(xlim=(0, 1.3), xticks=[0, 0.5, 1], xlabel="probability of the next word", title=self._lost())
         maps.suptitle(self.text, fontsize=10, parse_math=False, wrap=True)
         bar = maps.colorbar(image, ax=list(axes.flat), location="bottom", aspect=40, shrink=0.5)
@@ -227,7 +228,7 @@ def model(
             expect.fail(ValueError, "model", f"at most {most} {name}", sizes[name])
     if tokenizer is None:
         expect.fail(TypeError, "tokenizer", "a text for each token", "None")
-    words = labels("tokenizer", getattr(tokenizer, "WORDS", tokenizer), "token", model.vocab_size)
+    words = texts("tokenizer", getattr(tokenizer, "WORDS", tokenizer), model.vocab_size)
     if len(set(words)) < len(words):
         expect.fail(ValueError, "tokenizer", "a different text for each token", "a text that is twice there")
     small = rounded(model)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab import plot
-from mha_lab.explore._widget import Explorable, finite, module, short, unlike
-from mha_lab.explore._widget import labels as named
+from mha_lab._texts import short, texts
+from mha_lab.explore._widget import Explorable, finite, module, unlike
 
 MAX_ITEMS = 8  # options, bars, rows or columns
 SLACK = 1 + 1e-5  # what is right by a hair stays right after rounding
@@ -112,11 +112,11 @@ class Predict(Explorable):
             return figure
         ax = figure.subplots()
         places = [i + 0.5 for i in range(MAX_ITEMS)]
-        ax.set_yticks(places[: len(rows)], short(rows), parse_math=False)
+        ax.set_yticks(places[: len(rows)], [*map(short, rows)], parse_math=False)
         ax.set(ylim=(len(rows), 0), xlim=(0, len(self._labels[1]) if grid else 1))
         if grid:
             ax.pcolormesh([[0] * len(self._labels[1])] * len(rows), cmap=plot.PALETTE, edgecolors="0.5")
-            ax.set_xticks(places[: len(self._labels[1])], short(self._labels[1]), parse_math=False)
+            ax.set_xticks(places[: len(self._labels[1])], [*map(short, self._labels[1])], parse_math=False)
         else:
             ax.barh(places[: len(rows)], 1, 0.6, color="none", edgecolor="0.5")
             ax.spines[:].set_visible(False)
@@ -196,14 +196,14 @@ def _kind(name: str, value: Any) -> str:
 def _names(kind: str, answer: Any, given: Any) -> list:
     """The labels of bars, or of rows and columns; the other kinds have none."""
     if kind == "bars":
-        return named("labels", given, "bar", len(answer) if isinstance(answer, list) else answer.numel())
+        return texts("labels", given, len(answer) if isinstance(answer, list) else answer.numel(), "bar {}")
     if kind == "cell":
         if not isinstance(given, list | tuple) or len(given) != 2:
             expect.fail(TypeError, "labels", "(row labels, column labels)", repr(given))
-        for texts in given:
-            if not 1 <= len(texts) <= MAX_ITEMS:
-                expect.fail(ValueError, "labels", f"1 to {MAX_ITEMS} rows and columns", len(texts))
-        return [named("labels", texts, "", len(texts)) for texts in given]
+        for each in given:
+            if not 1 <= len(each) <= MAX_ITEMS:
+                expect.fail(ValueError, "labels", f"1 to {MAX_ITEMS} rows and columns", len(each))
+        return [texts("labels", each, len(each)) for each in given]
     if given is not None:
         expect.fail(ValueError, "labels", "None, as only cells and bars have labels", repr(given))
     return []

@@ -12,16 +12,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from mha_lab import _expect as expect
+from mha_lab._texts import short, texts
 from mha_lab.attention import scaled_dot_product_attention
 from mha_lab.explore._widget import (
     COLOURS,
     MARKERS,
     Explorable,
     finite,
-    labels,
     module,
     name_rows,
-    short,
     written,
 )
 
@@ -96,7 +95,7 @@ class KeyPlane(Explorable):
         products = [sum(a * b for a, b in zip(key, self._query, strict=True)) for key in self._keys]
         figure, (plane, bars) = plt.subplots(1, 2, figsize=(8, 3.8), layout="constrained")
         for i, ((x, y), name, weight) in enumerate(
-            zip(self._keys, short(self._labels), weights, strict=True)
+            zip(self._keys, map(short, self._labels), weights, strict=True)
         ):
             plane.plot(
                 [0, x],
@@ -123,7 +122,7 @@ class KeyPlane(Explorable):
         plane.axvline(0, color="0.8", linewidth=0.8, zorder=0)
         drawn = bars.barh(range(len(weights)), weights, color=COLOURS["weight"])
         bars.bar_label(drawn, [f"{weight:.2f}" for weight in weights], padding=3)
-        rows = zip(short(self._labels), products, self._values, strict=True)
+        rows = zip(map(short, self._labels), products, self._values, strict=True)
         names = [
             f"■ {name}: q · k {product:.1f}, score {self._scale * product:.1f}\n"
             f"▲ value {written(value, whole=True)}"
@@ -192,7 +191,7 @@ def query(
         keys.dtype,
         _keys=keys.tolist(),
         _values=values.tolist(),
-        _labels=labels("key_labels", key_labels, "key", len(keys)),
+        _labels=texts("key_labels", key_labels, len(keys), "key {}"),
         _reach=1.25 * max(lengths.max().item(), begin.abs().max().item()),
         _query=begin.tolist(),
         _scale=1 / math.sqrt(2) if scale is None else float(expect.real_number("scale", scale)),

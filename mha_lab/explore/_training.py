@@ -14,8 +14,9 @@ from torch import Tensor
 
 from mha_lab import _expect as expect
 from mha_lab import plot
+from mha_lab._texts import short, texts
 from mha_lab.chapters.recall import RecallBatch, Recording
-from mha_lab.explore._widget import COLOURS, Explorable, finite, labels, module, short
+from mha_lab.explore._widget import COLOURS, Explorable, finite, module
 
 COUNTS = ("no heads", "one head", "two heads", "three heads", "four heads")
 PLACES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
@@ -183,7 +184,7 @@ class Training(Explorable):
                     box.set(linewidth=2.5, edgecolor=COLOURS["accent"])
                     ax.add_patch(box)
         ax = table.subplots()
-        columns = ["asked", "truth", *short(self._names)]
+        columns = ["asked", "truth", *map(short, self._names)]
         ax.table(self._given(), colLabels=columns, loc="center", cellLoc="center", edges="horizontal").scale(
             1, 1.3
         )
@@ -264,7 +265,7 @@ def training(
     found = problems.asked[:, :, None] == problems.names[:, None, :]
     pairs = zip(problems.names[0].tolist(), problems.contents[0].tolist(), strict=True)
     return Training(
-        _names=[COUNTS[h] for h in heads] if names is None else labels("names", names, "", len(heads)),
+        _names=[COUNTS[h] for h in heads] if names is None else texts("names", names, len(heads)),
         _heads=heads,
         _records=[f"{chr(ord('A') + name)}:{content}" for name, content in pairs],
         _asked=found.long().argmax(dim=-1).tolist(),

@@ -121,11 +121,6 @@ def unlike(names: list[str]) -> list[str]:
     return [f"{name} (index {i})" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
-def short(names: Sequence[str]) -> list[str]:
-    """Labels that fit beside a picture of fixed size."""
-    return [name if len(name) <= 12 else name[:11] + "…" for name in names]
-
-
 def written(vector: Sequence[float], *, whole: bool = False) -> str:
     """A vector as the pictures write it: two digits; with ``whole``, none for a whole number."""
     numbers = [f"{x:.{0 if whole and x == int(x) else 2}f}".replace("-0.00", "0.00") for x in vector]
@@ -165,14 +160,3 @@ def finite(name: str, value: Tensor) -> Tensor:
     if not value.isfinite().all():
         expect.fail(ValueError, name, "finite numbers", "NaN or infinity", "Is a row fully hidden?")
     return value
-
-
-def labels(name: str, given: Sequence[str] | None, stem: str, count: int) -> list[str]:
-    """``count`` texts: those given, or "key 0", "key 1" and so on."""
-    if given is None:
-        return [f"{stem} {i}" for i in range(count)]
-    if isinstance(given, str) or not all(isinstance(label, str) for label in given):
-        expect.fail(TypeError, name, "a list of texts", type(given).__name__, "Did you mean text.split()?")
-    if len(given) != count:
-        expect.fail(ValueError, name, f"{count} labels", len(given))
-    return list(given)
