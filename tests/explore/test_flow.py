@@ -140,7 +140,7 @@ def test_the_still_stops_where_it_is_told_to_until_a_later_step(known, numbers, 
 @pytest.mark.parametrize(
     ("call", "words"),
     {
-        "flow('ab', x, x, x)": "tokens: expected a list of texts",
+        "flow('ab', x, x, x)": "tokens: expected a list of labels",
         "flow(['a'], x, x, x)": "tokens: expected 2 labels, got 1",
         "flow(names, x, x, x * torch.nan)": "value: expected finite numbers",
         "flow(names, x[0], x, x)": "query: expected a tensor of shape",

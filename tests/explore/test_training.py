@@ -173,7 +173,7 @@ one, two = recordings[0]
         "training(others, recordings)": "problems: expected the same records in all of them",
         "training(larger, recordings)": "problems: expected names from 0 to 25",
         "training(problems, recordings, names=['a'])": "names: expected 2 labels, got 1",
-        "training(problems, recordings, names='ab')": "names: expected a list of texts",
+        "training(problems, recordings, names='ab')": "names: expected a list of labels",
         "setattr(training(problems, recordings), 'step', 5)": "step: expected one of 0, 10, got 5",
         "setattr(training(problems, recordings), 'seed', 2)": "seed: expected one of 0, 1, got 2",
         "training(problems, {0: [long]})": "recordings: expected 24000 numbers, got",
