@@ -1,9 +1,12 @@
-"""The mistakes of the exercises as tables, for ``docs/mistakes.md`` and the teacher's sheets."""
+"""The mistakes of the exercises as tables, for the website's page about them and the teacher's sheets."""
 
 from collections.abc import Callable
 
 from mha_lab.exercises import Exercise, find
 from mha_lab.exercises._to_say import to_say
+from tools.sync import Chapter
+
+PLACE = "*The website has the list here: `make site` builds it.*"  # so that the repository need not keep it
 
 
 def table(exercise: Exercise, step: Callable[[str], str] = str) -> str:
@@ -19,12 +22,16 @@ def table(exercise: Exercise, step: Callable[[str], str] = str) -> str:
     return "\n".join(lines)
 
 
-def page(exercises: dict[str, list[str]]) -> str:
-    """A section for each title of a chapter, and in it one for each of its exercises."""
+def page(text: str, chapters: list[Chapter]) -> str:
+    """``docs/mistakes.md`` with a section for each chapter, and in it one for each of its exercises."""
     parts = []
-    for title, names in exercises.items():
-        parts += [f"## {title}", *(f"### {name}\n\n{table(find(name))}" for name in names)]
-    return "\n\n".join(parts)
+    for chapter in chapters:
+        names = [name for name, *_ in chapter.exercises]
+        parts += [f"## {chapter.title}", *(f"### {name}\n\n{table(find(name))}" for name in names)]
+    before, found, after = text.partition(PLACE)
+    if not found:
+        raise ValueError(f"docs/mistakes.md: no place for the list: expected {PLACE}")
+    return before + "\n\n".join(parts) + after
 
 
 def _cell(text: str) -> str:

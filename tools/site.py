@@ -28,7 +28,7 @@ from PIL import Image
 
 from mha_lab import explore, toy
 from mha_lab.explore import _widget
-from tools import sheets
+from tools import mistakes, sheets
 from tools.notebooks import PREDICT, read_whole
 from tools.pace import minutes
 from tools.sync import BRANCH, LAUNCH, Chapter, address, between, chapter_paths, chapter_table, published
@@ -344,14 +344,15 @@ def prepare(source: Path, notebooks: Path) -> None:
         write(source / path.name, nbformat.writes(chapter))
     for path in (ROOT / "docs").glob("*.html"):  # an example to open or keep
         shutil.copy(path, source)
+    chapters = [Chapter.read(path, notebook) for path, notebook in zip(paths, whole, strict=True)]
     documents, answers = (sorted((ROOT / folder).glob("*.md")) for folder in ("docs", ANSWERS))
     for path in (*documents, *answers):
         folder = path.parent.relative_to(ROOT).as_posix()
-        text = relinked(with_figures(path, source), folder)
+        text = with_figures(path, source)
+        text = relinked(mistakes.page(text, chapters) if path.stem == "mistakes" else text, folder)
         text = MERMAID.sub(lambda found: diagram(found[1]), text)
         below = contents([each.stem for each in answers]) if path.stem == "check-matrix" else ""
         write(source / path.name, text + below)
-    chapters = [Chapter.read(path, notebook) for path, notebook in zip(paths, whole, strict=True)]
     for chapter, notebook in zip(chapters, whole, strict=True):
         page = relinked(sheets.sheet(chapter, notebook), "notebooks")
         write(source / f"{sheets.name_of(chapter)}.md", page)

@@ -21,7 +21,6 @@ from nbformat.v4 import new_code_cell
 
 from mha_lab.exercises import find
 from mha_lab.quiz import EXIT_FORMS, EXIT_QUIZ, FORMS, SHORT_TEST, _paper
-from tools import mistakes
 from tools.notebooks import clean, files, read_whole
 from tools.pace import EXERCISE, LEFT_OUT, has_optional_parts, minutes
 
@@ -159,9 +158,6 @@ def synced(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
     yield teaching, between(teaching.read_text(encoding="utf-8"), "exercises", exercise_table(chapters))
     names = [name for chapter in chapters for name, _, _ in chapter.exercises]
     yield root / "mha_lab" / "exercises" / "order.txt", "\n".join(names) + "\n"
-    listed = root / "docs" / "mistakes.md"
-    by_title = {chapter.title: [name for name, _, _ in chapter.exercises] for chapter in chapters}
-    yield listed, between(listed.read_text(encoding="utf-8"), "mistakes", mistakes.page(by_title))
     for name, (make, asked, seeds) in PAPER.items():
         page = root / "docs" / f"{name}.md"
         forms = [f"## {title.capitalize()}\n\n{make(asked, seed)}" for title, seed in seeds.items()]

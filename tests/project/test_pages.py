@@ -9,6 +9,8 @@ import pytest
 from mha_lab.exercises import find, names, ordered
 from mha_lab.exercises._to_say import TO_SAY
 from tests.notebooks.chapters import NAMES, ROOT, markdown, read
+from tools import mistakes
+from tools.sync import Chapter, chapter_paths
 
 
 def text(name):
@@ -101,7 +103,10 @@ def test_the_minutes_of_a_plan_leave_none_out():
 
 
 def test_every_mistake_is_on_the_page_of_mistakes_and_what_to_say_belongs_to_one():
-    parts = re.split(r"(?m)^### (\w+)$", text("docs/mistakes.md"))[1:]
+    page = mistakes.page(
+        text("docs/mistakes.md"), [Chapter.read(path) for path in chapter_paths(ROOT / "notebooks")]
+    )
+    parts = re.split(r"(?m)^### (\w+)$", page)[1:]
     listed = {
         name: re.findall(r"(?m)^\| `(.+?)` \|", part)
         for name, part in zip(parts[::2], parts[1::2], strict=True)
@@ -110,7 +115,12 @@ def test_every_mistake_is_on_the_page_of_mistakes_and_what_to_say_belongs_to_one
     assert listed == known
     assert len(listed) == len(names())
     assert set(TO_SAY) <= {(one.chapter[:2], name) for one in ordered() for name in known[one.name]}
-    assert all(said in text("docs/mistakes.md") for said in TO_SAY.values())
+    assert all(said in page for said in TO_SAY.values())
+
+
+def test_a_page_of_mistakes_without_a_place_for_them_is_refused():
+    with pytest.raises(ValueError, match="no place for the list"):
+        mistakes.page("# What goes wrong where", [])
 
 
 def test_an_easy_exercise_is_worth_one_point_a_medium_two_a_hard_three():
