@@ -6,13 +6,17 @@ library is used here, because nothing else is installed yet. The settings are en
 
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import signal
+import socket
+import ssl
 import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,18 +26,29 @@ import limits
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = {
     "HUB": "/srv/mha-hub",  # where everything is installed and kept
-    "HUB_URL": "http://127.0.0.1:8000",  # where the hub listens; another address needs the next two
-    "CERT": "",  # a certificate for TLS, as a PEM file,
+    "HUB_URL": "http://localhost:8000",  # what people open; a server is at a name below it: ada.localhost
+    "LISTEN": "",  # address and port at which the proxy listens: 127.0.0.1 and the port of HUB_URL
+    "CERT": "",  # a certificate for TLS, as a PEM file, that names HOST and *.HOST of HUB_URL,
     "KEY": "",  # and its private key
+    "ONE_NAME": "",  # yes: all servers are at the one name of HUB_URL, and not protected from each other
     "TEACHER": "teacher",  # the teacher's account
     "STUDENT_MEMORY": "2G",  # that all processes of one student may use together
     "STUDENT_CPU": "1",  # processors that one student may use
     "TEACHER_MEMORY": "8G",  # the same for the teacher, who grades there, on all processors
     "IDLE_SECONDS": "3600",  # until a server that nobody uses is ended
-    "HUB_PORT": "8081",  # two ports that are used inside this machine only
-    "PROXY_PORT": "8001",
+    "HUB_PORT": "921",  # two ports inside this machine, below 1024: only root can take them
+    "PROXY_PORT": "922",
 }
-NEEDED = {"node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux"}
+NEEDED = {
+    "node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux", "pkill": "procps"
+}  # fmt: skip
+OPEN = "a page of one student that another student or the teacher opens can do everything with that account"
+WILDCARD = """{fault}
+  Each server has a name of its own, such as {name}.{host}, because a browser lets pages of one name act for each other.
+  Ask for a DNS entry *.{host} that leads to this machine, as {host} does.
+  Ask for a certificate that names {host} and *.{host}, and set CERT and KEY to its two files.
+  Without them, ONE_NAME=yes starts the hub under one name. Then """
+LONGEST = 40  # letters of HUB: the sockets of a kernel are below it, and Linux takes 107 letters
 # Like `nbgrader release_assignment`, for all chapters in one process.
 RELEASE = """import sys
 from pathlib import Path
@@ -71,13 +86,81 @@ def look(settings: dict[str, str]) -> None:
         stop(f"students cannot run {python}, because {closed[0]} is closed: make hub PYTHON=/usr/bin/python3")
     if missing := sorted({package for program, package in NEEDED.items() if not shutil.which(program)}):
         stop(f"some programs are missing: apt install {' '.join(missing)}")
-    if urlsplit(settings["HUB_URL"]).hostname not in ("127.0.0.1", "localhost") and not settings["CERT"]:
-        stop("passwords would cross the network in the clear: set CERT and KEY, or keep 127.0.0.1")
+    look_at_names(settings)
+    if len(settings["HUB"]) > LONGEST:
+        stop(f"HUB is longer than {LONGEST} letters, too long for the sockets of kernels: {settings['HUB']}")
+    if opened := [name for name in ("HUB_PORT", "PROXY_PORT") if int(settings[name]) >= 1024]:
+        stop(f"{opened[0]} must be below 1024, because students could take another port before the hub does")
     try:
         limits.group("test", 2**30, 1.0)
     except OSError as error:
         if settings["STUDENT_MEMORY"] != "0":
             stop(f"no limits of memory can be set here ({error}): to go on without, say STUDENT_MEMORY=0")
+
+
+def listening(settings: dict[str, str]) -> tuple[str, int]:
+    """Address and port of the proxy."""
+    url = urlsplit(settings["HUB_URL"])
+    listen = urlsplit("//" + settings["LISTEN"])
+    return listen.hostname or "127.0.0.1", listen.port or url.port or {"http": 80, "https": 443}[url.scheme]
+
+
+def look_at_names(settings: dict[str, str]) -> None:
+    """Stop if passwords could be read, or if the certificate does not name each server."""
+    url, cert = urlsplit(settings["HUB_URL"]), settings["CERT"]
+    host = url.hostname or ""
+    here = host == "localhost" or host.startswith("127.")
+    if url.scheme not in ("http", "https") or not host or url.path.strip("/"):
+        stop(f"HUB_URL is an address such as https://hub.example.org, and not {settings['HUB_URL']}")
+    if not cert and not (here or url.scheme == "https") or not cert and not listening(settings)[0].startswith("127."):
+        stop("passwords would cross the network in the clear: set CERT and KEY, or keep 127.0.0.1")
+    if bool(cert) != bool(settings["KEY"]) or (cert and url.scheme != "https"):
+        stop("a certificate needs CERT, KEY and an HUB_URL that begins with https://")
+    needed = [host] if settings["ONE_NAME"] else [host, f"{settings['TEACHER']}.{host}"]
+    if not settings["ONE_NAME"] and not re.search("[a-z]", host):
+        stop(explained(f"{host} is a number, and has no names below it", settings))
+    for name in needed if cert else []:
+        try:
+            shake_hands(cert, settings["KEY"], name)
+        except ssl.SSLCertVerificationError as error:
+            stop(explained(f"the certificate {cert} is refused for {name}: {error.verify_message}", settings))
+        except (OSError, ssl.SSLError) as error:
+            stop(f"CERT and KEY are not a certificate and its key: {error}")
+
+
+def explained(fault: str, settings: dict[str, str]) -> str:
+    """What is wrong with the names, what to ask for, and what is open without it."""
+    host = urlsplit(settings["HUB_URL"]).hostname
+    return WILDCARD.format(fault=fault, host=host, name=settings["TEACHER"]) + OPEN + "."
+
+
+def shake_hands(cert: str, key: str, name: str) -> None:
+    """What a browser does first at https://NAME, in memory; who has signed the certificate is not looked at.
+
+    Raises:
+        ssl.SSLCertVerificationError: the certificate does not name NAME, or is out of date.
+        ssl.SSLError, OSError: these files are not a certificate and its key.
+    """
+    server, client = (ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+    server.load_cert_chain(cert, key)
+    client.load_verify_locations(cert)
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = client.wrap_bio(here, there, server_hostname=name), server.wrap_bio(there, here, server_side=True)
+    for end in ends * 2:
+        with suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+
+
+def unknown(names: list[str], settings: dict[str, str]) -> list[str]:
+    """The names of servers that lead nowhere from this machine."""
+    host, lost = urlsplit(settings["HUB_URL"]).hostname, []
+    for name in names if not settings["ONE_NAME"] and host != "localhost" else []:
+        try:
+            socket.getaddrinfo(f"{name}.{host}", None)
+        except OSError:
+            lost.append(f"{name}.{host}")
+    return lost
 
 
 def changed(mark: Path, *files: Path) -> str:
@@ -107,7 +190,7 @@ def install(hub: Path) -> None:
         (hub / ".installed").write_text(new)
     etc = env / "etc" / "jupyter"
     (etc / "labconfig").mkdir(parents=True, exist_ok=True)
-    for name in ("nbgrader_config.py", "jupyter_server_config.json"):
+    for name in ("nbgrader_config.py", "jupyter_server_config.json", "jupyter_config.json"):
         shutil.copy(here / name, etc / name)
     shutil.copy(here / "page_config.json", etc / "labconfig")
     settings = env / "share" / "jupyter" / "lab" / "settings"
@@ -144,9 +227,9 @@ def hand_out(hub: Path, teacher: str) -> None:
 
 def proxy(settings: dict[str, str]) -> list[str]:
     """The command of configurable-http-proxy; its token is in the environment."""
-    url = urlsplit(settings["HUB_URL"])
-    command = [f"{settings['HUB']}/node_modules/.bin/configurable-http-proxy"]
-    command += ["--ip", url.hostname, "--port", str(url.port or {"http": 80, "https": 443}[url.scheme])]
+    ip, port = listening(settings)
+    command = [f"{settings['HUB']}/node_modules/.bin/configurable-http-proxy", "--ip", ip, "--port", str(port)]
+    command += [] if settings["ONE_NAME"] else ["--host-routing"]
     command += ["--api-ip", "127.0.0.1", "--api-port", settings["PROXY_PORT"], "--log-level", "warn"]
     command += ["--error-target", f"http://127.0.0.1:{settings['HUB_PORT']}/hub/error"]
     return command + (
@@ -187,16 +270,20 @@ def main(file: str) -> None:
     state = hub / "state"
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o700)
+    (hub / "private").mkdir(exist_ok=True)
+    (hub / "private").chmod(0o711)  # only root makes names in it: a folder for each account
     if not given.is_file():
         stop(f"there is no class list {given}; its first line is: id,first_name,last_name,email")
     try:
         passwords = state / "passwords.csv"
         new = accounts.make([settings["TEACHER"]], accounts.TEACHERS, passwords)
-        new += accounts.make(accounts.listed(given), accounts.STUDENTS, passwords)
+        listed = accounts.listed(given)
+        new += accounts.make(listed, accounts.STUDENTS, passwords)
     except ValueError as reason:
         stop(str(reason))
     install(hub)
     hand_out(hub, settings["TEACHER"])
+    accounts.end(listed)  # an older program could listen where the hub will be
     if new:
         print(f"{len(new)} new accounts; their first passwords are in {passwords}")
     token = {"CONFIGPROXY_AUTH_TOKEN": secrets.token_hex(32), "CLASS": str(given)}
@@ -205,8 +292,13 @@ def main(file: str) -> None:
         "proxy": proxy(settings),
         "hub": [str(hub / "env/bin/jupyterhub"), "--config", str(ROOT / "hub/jupyterhub_config.py")],
     }
+    if lost := unknown(listed, settings):
+        print(f"{len(lost)} names lead nowhere from here, such as {lost[0]}: the DNS entry with * is missing")
+    if settings["ONE_NAME"]:
+        print(f"ONE_NAME is set, so {OPEN}")
     print(f"the hub is at {settings['HUB_URL']}; Ctrl-C ends it; its log is {state / 'hub.log'}", flush=True)
     keep_running(commands, os.environ | settings | token | path, state)
+    accounts.end(listed)
 
 
 if __name__ == "__main__":
