@@ -62,8 +62,8 @@ def make(names: list[str], group: str, passwords: Path) -> list[str]:
         handle = os.open(passwords, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(handle, f"{name},{password}\n".encode())
         os.close(handle)
-    for name in names:
-        subprocess.run(["usermod", "--expiredate", "", name], check=True, capture_output=True)  # one that left may be here again
+    for name in names:  # one that has left may be here again
+        subprocess.run(["usermod", "--expiredate", "", name], check=True, capture_output=True)
     return new
 
 

@@ -1,8 +1,8 @@
-"""Keeps the running hub and the class list the same: a service of the hub, as root, that jupyterhub_config.py starts.
+"""Keeps the running hub and the class list the same: a service that the hub starts, as root.
 
-A new line gets an account. A name that has left loses, within seconds, its server with all processes, its cookies
-and its tokens. Its account stays, with its files, but nobody can use it until the name is on the list again. A list
-that cannot be read changes nothing.
+A new line gets an account. A name that has left loses, within seconds, its server with all processes, its
+cookies and its tokens. Its account stays, with its files, but nobody can use it until the name is on the list
+again. A list that cannot be read changes nothing.
 """
 
 import json

@@ -30,6 +30,7 @@ STUDENT_MEMORY, TEACHER_MEMORY = (
     limits.in_bytes(os.environ[f"{who}_MEMORY"]) for who in ("STUDENT", "TEACHER")
 )
 
+
 # Who may log in: the accounts of the class list, with the passwords of this machine (PAM). A student changes
 # the password with the command `passwd` in a terminal of JupyterLab.
 # For the accounts of a university, put its OAuth or LTI here, as the class that ClassAuthenticator extends:
@@ -50,16 +51,16 @@ c.JupyterHub.authenticator_class = ClassAuthenticator
 c.Authenticator.allow_existing_users = False
 c.Authenticator.auth_refresh_age = 1  # seconds until the list is asked again
 c.Authenticator.auth_refresh_strict = True  # what is refused is not kept for tokens either
-# Nobody is an admin of the hub: grading needs no such rights, and what they open is every account. The role is
-# here with an empty list because the database of an older hub may remember somebody.
+# Nobody is an admin of the hub: grading needs no such rights, and they open every account. The role is here
+# with an empty list because the database of an older hub may remember somebody.
 ADMINS = {"name": "admin", "users": [], "services": []}
 
 # Where it listens. Only the proxy is reached from outside, and start.py starts it, with TLS if there is a
 # certificate. The proxy is not a child of the hub: kernels stay connected while the hub starts again.
 c.JupyterHub.bind_url = os.environ["HUB_URL"]
-# A browser keeps pages of different names apart, and lets pages of one name act for each other. So the hub has
-# a name, and each server has another one below it: a page that a student writes can do nothing with the account of
-# whoever opens it. __Host- forbids a page below to set these cookies for the names of others; it needs TLS.
+# A browser keeps pages of different names apart, and lets pages of one name act for each other. So the hub
+# has a name, and each server has another one below it: a page that a student writes can do nothing with the
+# account of whoever opens it. With __Host-, a page cannot set these cookies for other names; this needs TLS.
 if not os.environ["ONE_NAME"]:
     c.JupyterHub.subdomain_host = os.environ["HUB_URL"]
     c.JupyterHub.cookie_host_prefix_enabled = os.environ["HUB_URL"].startswith("https:")
@@ -118,9 +119,9 @@ class ClassSpawner(LocalProcessSpawner):
 
     async def run_post_stop_hook(self):
         """Nothing of a student goes on when the server has ended; the teacher may be grading."""
-        if self.user.name != TEACHER:
-            await asyncio.to_thread(accounts.end, [self.user.name])
-            empty = ["runuser", "-u", self.user.name, "--", "find", str(self.private), "-mindepth", "1", "-delete"]
+        if (name := self.user.name) != TEACHER:
+            await asyncio.to_thread(accounts.end, [name])
+            empty = ["runuser", "-u", name, "--", "find", str(self.private), "-mindepth", "1", "-delete"]
             await asyncio.to_thread(subprocess.run, empty, check=False)
 
     def make_preexec_fn(self, name):
@@ -153,8 +154,8 @@ c.Spawner.environment = {
     "OMP_NUM_THREADS": "1",  # with one processor for each student, more threads only wait
     "GIT_CONFIG_SYSTEM": str(HUB / "gitconfig"),  # says that the folder of the chapters may be cloned
 }
-# Before a server starts, nbgitpuller copies the chapters, later the corrections. Its page in the server is off:
-# there, a link would bring whatever it names into the folders of whoever opens it.
+# Before a server starts, nbgitpuller copies the chapters, later the corrections. Its page in the server is
+# off: there, a link would bring whatever it names into the folders of whoever opens it.
 PULL = f'timeout 120 gitpuller "file://$0" main attention; exec {ENV}/bin/jupyterhub-singleuser "$@"'
 c.Spawner.cmd = ["sh", "-c", PULL, str(HUB / "chapters")]
 c.Spawner.default_url = "/lab/tree/attention/00_start_here/00_start_here.ipynb"

@@ -89,8 +89,8 @@ class Student:
     """One browser: cookies, requests through the proxy, and a connection to one kernel at a time."""
 
     def __init__(self, number: int, name: str, password: str, url: str, one_name: bool = False) -> None:
-        self.number, self.name, self.password, self.url, self.course = number, name, password, url, "attention"
-        self.home = home(url, name, one_name)
+        self.number, self.name, self.password = number, name, password
+        self.url, self.home, self.course = url, home(url, name, one_name), "attention"
         self.web = browser(LIMIT)
         self.seconds: dict[str, float] = {}
         self.requests, self.failed = 0, []

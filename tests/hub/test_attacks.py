@@ -1,0 +1,458 @@
+"""What a student with an account and a browser can try against a running hub; each test is one attack."""
+
+import json
+import os
+import pwd
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from bench.browser import CHROMIUM, FLAGS, needs_chromium
+from tests.hub.running import ADA, BOB, EVE, TEACHER, WALL, needs_hub, running, until
+from tests.notebooks.chapters import ROOT
+
+pytestmark = [pytest.mark.hub, needs_hub, needs_chromium]
+ADMIN = "admin:users", "access:servers"
+NAME = "hub.test"
+ROUTES = f"--host-resolver-rules=MAP {NAME} 127.0.0.1,MAP *.{NAME} 127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A hub as `make hub` starts it, with a name for each server below localhost."""
+    with running(tmp_path_factory.mktemp("hub"), ADA, BOB, EVE) as started:
+        started.attacker(EVE)
+        yield started
+
+
+def certificate(folder, *names):
+    """A certificate that nobody has signed, and its key."""
+    about = ["-subj", f"/CN={names[0]}", "-addext", "subjectAltName=" + ",".join(f"DNS:{n}" for n in names)]
+    kind = [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    files = [str(folder / "cert.pem"), str(folder / "key.pem")]
+    command = ["openssl", *kind, *about, "-out", files[0], "-keyout", files[1]]
+    subprocess.run(command, check=True, capture_output=True)
+    return files
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """The same, at a real name with a certificate."""
+    folder = tmp_path_factory.mktemp("named")
+    cert, key = certificate(folder, NAME, f"*.{NAME}")
+    address = {"HUB_URL": f"https://{NAME}:{{port}}", "CERT": cert, "KEY": key}
+    with running(folder, BOB, EVE, **address) as started:
+        started.attacker(EVE)
+        yield started
+
+
+# --- one link ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def browser():
+    """Chromium, which lets every page open windows."""
+    with sync_playwright() as driver:
+        flags = [*FLAGS, "--disable-popup-blocking", ROUTES]
+        with closing(driver.chromium.launch(executable_path=CHROMIUM, args=flags)) as chromium:
+            yield chromium
+
+
+SAY = """async ([method, path, body, token]) => {
+  const xsrf = window.jhdata?.xsrf_token ?? /(?:^|; )_xsrf=([^;]+)/.exec(document.cookie)[1];
+  const headers = token ? {Authorization: "token " + token} : {"X-XSRFToken": xsrf};
+  const said = await fetch(path, {method, headers, body: body && JSON.stringify(body)});
+  return [said.status, await said.text()];
+}"""
+RUN = """([base, kernel, code]) => new Promise((done, fail) => {
+  const id = crypto.randomUUID(), xsrf = /(?:^|; )_xsrf=([^;]+)/.exec(document.cookie)[1];
+  const address = `${base.replace(/^http/, "ws")}api/kernels/${kernel}/channels?_xsrf=${xsrf}`;
+  const socket = new WebSocket(address);
+  const header = {msg_id: id, msg_type: "execute_request", session: id, username: "", version: "5.3"};
+  const content = {code, silent: false, store_history: true, user_expressions: {}, allow_stdin: false};
+  const message = {header, parent_header: {}, metadata: {}, content, channel: "shell", buffers: []};
+  let printed = "";
+  socket.onopen = () => socket.send(JSON.stringify(message));
+  socket.onerror = fail;
+  socket.onmessage = ({data}) => {
+    const said = JSON.parse(data);
+    if (said.parent_header.msg_id !== id) return;
+    if (said.msg_type === "stream") printed += said.content.text;
+    if (said.msg_type === "error") printed += said.content.traceback.join("\\n");
+    if (said.content.execution_state === "idle") {
+      socket.close();
+      done(printed);
+    }
+  };
+})"""
+
+
+class Student:
+    """A browser profile in which somebody has logged in and has a server."""
+
+    def __init__(self, hub, chromium, name):
+        self.hub, self.name = hub, name
+        self.profile = chromium.new_context(ignore_https_errors=True)
+        self.profile.set_default_timeout(WALL)
+        self.page = self.profile.new_page()
+        self.page.goto(f"{hub.url}/hub/login?next=/hub/spawn")
+        self.page.fill("#username_input", name)
+        self.page.fill("#password_input", hub.passwords()[name])
+        self.page.click("#login_submit")
+        self.page.wait_for_url(f"**/user/{name}/lab/**")
+        self.page.wait_for_selector("#jp-top-panel", state="attached")
+        self.home = self.profile.new_page()
+        self.home.goto(hub.url + "/hub/token")
+        self.kernel = ""
+
+    def ask_hub(self, method, path, body=None, token=""):
+        """The status and the text of the hub's answer."""
+        return self.home.evaluate(SAY, [method, path, body, token])
+
+    def ask_server(self, method, path, body=None):
+        """The same, of the own server."""
+        return self.page.evaluate(SAY, [method, self.hub.own(self.name) + path, body, ""])
+
+    def run(self, code):
+        """What a cell printed."""
+        if not self.kernel:
+            self.kernel = json.loads(self.ask_server("POST", "api/kernels", {"name": "python3"})[1])["id"]
+        return self.page.evaluate(RUN, [self.hub.own(self.name), self.kernel, code])
+
+
+@contextmanager
+def logged_in(hub, name):
+    with browser() as chromium:
+        yield Student(hub, chromium, name)
+
+
+def visit(hub, victim, *scopes):
+    """What the page of an attacker found when the victim had opened it."""
+    with browser() as chromium:
+        Student(hub, chromium, EVE)
+        student = Student(hub, chromium, victim)
+        assert json.loads(student.ask_server("POST", "api/terminals")[1])["name"] == "1"  # is guessed
+        page = student.profile.new_page()
+        page.goto(hub.evil(EVE, victim, *scopes))
+        page.click("button")
+        page.wait_for_function("document.title === 'done'")
+        assert len(json.loads(student.ask_server("GET", "api/terminals")[1])) == 1
+        return json.loads(page.text_content("pre"))
+
+
+def stolen(hub):
+    """How many tokens of the hub the attacker has got."""
+    with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
+        return database.execute("select count(*) from api_tokens where note = 'stolen'").fetchone()[0]
+
+
+@pytest.mark.parametrize("where", ["hub", "named"])
+@pytest.mark.parametrize("victim", [BOB, TEACHER])
+def test_a_page_of_a_student_can_do_nothing_with_the_account_of_its_visitor(request, where, victim):
+    hub = request.getfixturevalue(where)
+    found = visit(hub, victim, *(ADMIN if victim == TEACHER else ("access:servers!user",)))
+    got = {way for way, said in found.items() if said.startswith("2") or said == "set" or "uid=" in said}
+    # A page may set cookies for a real name above its own: one of these is signed, the other is no secret.
+    assert got == ({"cookie, xsrf", "cookie, session"} if where == "named" else set()), found
+    assert stolen(hub) == 0
+    assert not Path(f"~{victim}/pulled").expanduser().exists()
+
+
+def test_with_one_name_the_same_page_takes_the_account_and_the_hub_says_so(tmp_path, capfd):
+    with running(tmp_path, BOB, EVE, ONE_NAME="yes") as hub:
+        hub.attacker(EVE)
+        found = visit(hub, BOB, "access:servers!user")
+        assert found["window, hub"].startswith("201 ")
+        assert found["window, server"].startswith("200 attention")
+        assert "uid=" in found["socket, server"]
+        assert stolen(hub) == 1
+        # The teacher has no rights of an admin that could be taken.
+        assert visit(hub, TEACHER, *ADMIN)["window, hub"].startswith("400 ")
+    said = (
+        "a page of one student that another student or the teacher opens can do everything with that account"
+    )
+    assert said in capfd.readouterr().out
+
+
+def test_cookies_that_a_page_sets_for_all_names_do_not_log_anybody_in(named):
+    with logged_in(named, BOB) as bob:
+        names = {cookie["name"] for cookie in bob.profile.cookies([named.url, named.own(BOB)])}
+    kept = {name for name in names if "jupyterhub-hub-login" in name or "jupyterhub-user-" in name}
+    assert kept == {"__Host-jupyterhub-hub-login", f"__Host-jupyterhub-user-{BOB}"}
+
+
+# --- rights on the hub ------------------------------------------------------------------------------------
+
+
+def test_nobody_is_an_admin_even_if_the_database_remembers_one(hub):
+    with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
+        database.execute("update users set admin = 1")
+        database.execute(
+            "insert into user_role_map (user_id, role_id) "
+            "select users.id, roles.id from users, roles where roles.name = 'admin' and users.name = ?",
+            [EVE],
+        )
+        database.commit()
+    hub.restart()
+    with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
+        assert database.execute("select count(*) from users where admin").fetchone() == (0,)
+        held = "select count(*) from user_role_map, roles where role_id = roles.id and roles.name = 'admin'"
+        assert database.execute(held).fetchone() == (0,)
+
+
+def test_a_student_reaches_nobody_elses_account_through_the_hub(hub):
+    requests = [
+        ("GET", "/hub/api/users"),
+        ("GET", f"/hub/api/users/{BOB}"),
+        ("POST", f"/hub/api/users/{BOB}/server"),
+        ("DELETE", f"/hub/api/users/{BOB}/server"),
+        ("POST", f"/hub/api/users/{BOB}/tokens"),
+        ("POST", "/hub/api/users/somebody"),
+        ("GET", "/hub/api/proxy"),
+        ("POST", "/hub/api/shutdown"),
+        ("GET", "/hub/admin"),
+    ]
+    with logged_in(hub, EVE) as eve:
+        assert eve.ask_hub("GET", f"/hub/api/users/{EVE}")[0] == 200
+        answers = {request: eve.ask_hub(*request)[0] for request in requests}
+    assert {request: status for request, status in answers.items() if status not in (403, 404)} == {}
+
+
+# --- other accounts on the same machine -------------------------------------------------------------------
+
+LISTEN = """
+import glob, sys, time, zmq
+from pathlib import Path
+uid, found = sys.argv[1], set()
+lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+ports = [int(line[1].split(":")[1], 16) for line in lines if line[3] == "0A" and line[7] == uid]
+places = [f"tcp://127.0.0.1:{port}" for port in ports] + ["ipc://" + path for path in sys.argv[2:]]
+context, sockets = zmq.Context(), []
+for place in places:
+    socket = context.socket(zmq.SUB)
+    socket.connect(place)
+    socket.subscribe(b"")
+    sockets.append(socket)
+print(len(ports), flush=True)
+end = time.monotonic() + 12
+while time.monotonic() < end:
+    for socket in sockets:
+        while socket.poll(20):
+            found.add(b" ".join(socket.recv_multipart()).decode(errors="replace"))
+print(*found)
+"""
+
+
+def test_what_a_kernel_runs_and_prints_is_read_by_nobody_else(hub):
+    with logged_in(hub, BOB) as bob:
+        code = "from jupyter_core.paths import jupyter_runtime_dir\nprint(jupyter_runtime_dir())"
+        sockets = [str(path) for path in Path(bob.run(code).strip()).glob("kernel-*-ipc-*")]
+        words = hub.words(EVE, LISTEN, str(pwd.getpwnam(BOB).pw_uid), *sockets)
+        spy = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(10):
+            time.sleep(1)
+            assert bob.run("print('my ' + 'secret')") == "my secret\n"
+        heard, wrong = spy.communicate(timeout=60)
+    assert int(heard.split()[0]) >= 1, wrong  # it found the server's port, at least
+    assert "secret" not in heard
+
+
+PLACES = """
+import json, os, tempfile, matplotlib, torch._inductor.runtime.cache_dir_utils as inductor
+from IPython.paths import get_ipython_dir
+from jupyter_core.paths import jupyter_runtime_dir
+from torch._inductor.runtime.triton_heuristics import triton_cache_dir
+places = [tempfile.gettempdir(), inductor.default_cache_dir(), inductor.cache_dir(), triton_cache_dir(0)]
+places += [matplotlib.get_configdir(), matplotlib.get_cachedir(), get_ipython_dir(), jupyter_runtime_dir()]
+places += [os.path.expanduser("~/.cache/pip"), os.environ["XDG_RUNTIME_DIR"]]
+print(json.dumps(places))
+"""
+# Whether an account can read a place or make a name on the way to it.
+OPEN = """
+import json, os, sys
+from pathlib import Path
+for place in map(Path, json.loads(sys.argv[1])):
+    for folder in [place, *place.parents]:
+        if os.access(folder, os.W_OK):
+            print(f"{folder} on the way to {place} can be written")
+    if os.access(place, os.R_OK):
+        print(f"{place} can be read")
+"""
+
+
+@pytest.mark.parametrize("victim", [BOB, TEACHER])
+def test_nothing_of_a_server_is_where_another_account_can_make_names(hub, victim):
+    with logged_in(hub, victim) as student:
+        printed = student.run(PLACES)
+        assert json.loads(printed), printed
+        done = hub.as_user(EVE, OPEN, printed)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+FAKE = """
+import http.server, sys
+class Fake(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"fake")
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Fake).serve_forever()
+"""
+
+
+def test_a_port_that_a_server_has_lost_is_not_visited(hub):
+    query = "select port, state from spawners join servers on server_id = servers.id where user_id = "
+    query += "(select id from users where name = ?)"
+    with logged_in(hub, BOB) as bob:
+        with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
+            port, state = database.execute(query, [BOB]).fetchone()
+        os.kill(json.loads(state)["pid"], 9)
+        fake = subprocess.Popen(hub.words(EVE, FAKE, str(port)))
+        answers = []
+        try:
+            for _ in range(24):
+                answers.append(bob.ask_server("GET", "api")[1])
+                time.sleep(0.5)
+        finally:
+            fake.kill()
+            fake.wait()
+    assert "fake" in answers  # or nothing was tried
+    assert "fake" not in answers[-4:]
+
+
+def test_the_ports_of_hub_and_proxy_cannot_be_taken(hub):
+    code = "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1])))"
+    for name in ("HUB_PORT", "PROXY_PORT"):
+        assert int(hub.settings[name]) < 1024
+    free = next(port for port in range(1000, 1024) if str(port) not in hub.settings.values())
+    assert "PermissionError" in hub.as_user(EVE, code, str(free)).stderr
+
+
+def test_a_student_cannot_start_more_processes_than_allowed(hub):
+    code = """
+import subprocess
+running = []
+try:
+    for _ in range(600):
+        running.append(subprocess.Popen(["sleep", "60"]))
+except OSError as error:
+    print(type(error).__name__, len(running) < 400)
+for one in running:
+    one.kill()
+"""
+    with logged_in(hub, EVE) as eve:
+        assert eve.run(code) == "BlockingIOError True\n"
+
+
+# --- who leaves -------------------------------------------------------------------------------------------
+
+
+def test_who_leaves_the_class_list_loses_everything_at_once_and_can_come_back(hub):
+    with browser() as chromium:
+        ada = Student(hub, chromium, ADA)
+        ada.run("import subprocess; subprocess.Popen(['setsid', 'sleep', '1000'])")
+        ada.run("open('kept.txt', 'w').write('mine')")
+        made = ada.ask_hub("POST", f"/hub/api/users/{ADA}/tokens", {"note": "own"})[1]
+        token, start = json.loads(made)["token"], f"/hub/api/users/{ADA}/server"
+        assert ada.ask_hub("GET", f"/hub/api/users/{ADA}", token=token)[0] == 200
+        hub.write(BOB, EVE)
+        until(lambda: subprocess.run(["pgrep", "--uid", ADA], check=False).returncode == 1, 20)
+        time.sleep(1)
+        assert ada.ask_hub("POST", start, token=token)[0] == 403
+        assert ada.ask_hub("POST", start)[0] == 403
+        assert ada.ask_hub("GET", f"/hub/api/users/{ADA}")[0] == 403
+        assert ada.ask_server("GET", "api/contents")[0] >= 400
+        ada.home.goto(hub.url + "/hub/home")
+        ada.home.fill("#username_input", ADA)
+        ada.home.fill("#password_input", hub.passwords()[ADA])
+        ada.home.click("#login_submit")
+        ada.home.wait_for_selector(".login_error")
+        hub.write(ADA, BOB, EVE)
+        time.sleep(5)
+        assert Student(hub, chromium, ADA).run("print(open('kept.txt').read())") == "mine\n"
+
+
+def test_a_list_that_cannot_be_read_ends_nobody(hub):
+    with logged_in(hub, EVE) as eve:
+        hub.listed.write_text("name\n", encoding="utf-8")
+        time.sleep(4)
+        hub.listed.unlink()
+        time.sleep(4)
+        assert eve.run("print(6 * 7)") == "42\n"
+        hub.write(ADA, BOB, EVE)
+        time.sleep(4)
+        assert eve.ask_hub("GET", f"/hub/api/users/{EVE}")[0] == 200
+
+
+# --- what root does in folders of others ------------------------------------------------------------------
+
+
+def hand_out(hub):
+    """Hand out once more, as `make hub` does it when a chapter has changed."""
+    (hub.folder / ".handed-out").unlink()
+    code = "import sys, start; from pathlib import Path; start.hand_out(Path(sys.argv[1]), sys.argv[2])"
+    words = [sys.executable, "-c", code, str(hub.folder), TEACHER]
+    options = {"cwd": ROOT / "hub", "capture_output": True, "text": True, "check": False, "timeout": 300}
+    return subprocess.run(words, **options)
+
+
+def test_a_link_in_the_teachers_folder_is_not_handed_out(hub):
+    link = Path(f"~{TEACHER}/course/release/03_splitting_heads/x").expanduser()
+    link.symlink_to("/etc/shadow")
+    done = hand_out(hub)
+    assert done.returncode == 1
+    assert f"{link} is a link" in done.stderr
+    assert not list((hub.folder / "chapters").rglob("x"))
+    link.unlink()
+    assert hand_out(hub).returncode == 0
+
+
+def test_what_git_runs_in_the_teachers_folder_is_not_run_by_root(hub):
+    seen = Path(f"~{TEACHER}/seen").expanduser()
+    git = Path(f"~{TEACHER}/course/release/.git").expanduser()
+    code = f"""from pathlib import Path
+git = Path({str(git)!r})
+(git / "hooks").mkdir(parents=True)
+hook = git / "hooks" / "pre-commit"
+hook.write_text("#!/bin/sh\\nid -un >>{seen}\\n")
+hook.chmod(0o755)
+"""
+    assert hub.as_user(TEACHER, code).returncode == 0
+    done = hand_out(hub)
+    assert done.returncode == 0, done.stderr
+    assert seen.read_text().split() == [TEACHER]
+
+
+def test_students_read_what_is_handed_out_and_cannot_change_it(hub):
+    pull = hub.folder / "chapters"
+    code = "import os, sys; from pathlib import Path\n"
+    code += "print([str(p) for p in Path(sys.argv[1]).rglob('*') if os.access(p, os.W_OK)])\n"
+    code += "print(len(list(Path(sys.argv[1]).glob('*/*.ipynb'))))"
+    writable, chapters = hub.as_user(EVE, code, str(pull)).stdout.splitlines()
+    assert writable == "[]"
+    assert int(chapters) >= 15
+
+
+def test_no_setting_of_the_hub_can_be_read_by_a_student(hub):
+    code = "import os, sys; print([name for name in sys.argv[1:] if os.access(name, os.R_OK)])"
+    names = [str(hub.folder / "state"), *map(str, (hub.folder / "state").glob("*"))]
+    names += [
+        f"/proc/{(hub.folder / 'state' / f'{part}.pid').read_text()}/environ" for part in ("hub", "proxy")
+    ]
+    assert re.fullmatch(r"\[\]\s*", hub.as_user(EVE, code, *names).stdout)
