@@ -42,6 +42,16 @@ def remove_accounts() -> None:
         subprocess.run(["userdel", "--remove", name], capture_output=True, check=False, timeout=60)
 
 
+def certificate(folder: Path, *names: str) -> list[str]:
+    """The files of a certificate that nobody has signed, and of its key."""
+    about = ["-subj", f"/CN={names[0]}", "-addext", "subjectAltName=" + ",".join(f"DNS:{n}" for n in names)]
+    kind = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    files = [str(folder / "cert.pem"), str(folder / "key.pem")]
+    command = ["openssl", *kind, *about, "-out", files[0], "-keyout", files[1]]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return files
+
+
 class Hub:
     """A hub that runs: its addresses, its folder, its class list."""
 

@@ -7,20 +7,17 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-from bench.browser import CHROMIUM, FLAGS, needs_chromium
-from tests.hub.running import ADA, BOB, EVE, TEACHER, WALL, needs_hub, running, until
+from bench.browser import needs_chromium
+from tests.hub.running import ADA, BOB, EVE, TEACHER, needs_hub, running, until
+from tests.hub.student import SCOPES, Student, browser, logged_in, stolen, visit
 from tests.notebooks.chapters import ROOT
 
 pytestmark = [pytest.mark.hub, needs_hub, needs_chromium]
-ADMIN = "admin:users", "access:servers"
-NAME = "hub.test"
-ROUTES = f"--host-resolver-rules=MAP {NAME} 127.0.0.1,MAP *.{NAME} 127.0.0.1"
 
 
 @pytest.fixture(scope="module")
@@ -31,170 +28,16 @@ def hub(tmp_path_factory):
         yield started
 
 
-def certificate(folder, *names):
-    """A certificate that nobody has signed, and its key."""
-    about = ["-subj", f"/CN={names[0]}", "-addext", "subjectAltName=" + ",".join(f"DNS:{n}" for n in names)]
-    kind = [
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    files = [str(folder / "cert.pem"), str(folder / "key.pem")]
-    command = ["openssl", *kind, *about, "-out", files[0], "-keyout", files[1]]
-    subprocess.run(command, check=True, capture_output=True)
-    return files
-
-
-@pytest.fixture(scope="module")
-def named(tmp_path_factory):
-    """The same, at a real name with a certificate."""
-    folder = tmp_path_factory.mktemp("named")
-    cert, key = certificate(folder, NAME, f"*.{NAME}")
-    address = {"HUB_URL": f"https://{NAME}:{{port}}", "CERT": cert, "KEY": key}
-    with running(folder, BOB, EVE, **address) as started:
-        started.attacker(EVE)
-        yield started
-
-
 # --- one link ---------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def browser():
-    """Chromium, which lets every page open windows."""
-    with sync_playwright() as driver:
-        flags = [*FLAGS, "--disable-popup-blocking", ROUTES]
-        with closing(driver.chromium.launch(executable_path=CHROMIUM, args=flags)) as chromium:
-            yield chromium
-
-
-SAY = """async ([method, path, body, token]) => {
-  const xsrf = window.jhdata?.xsrf_token ?? /(?:^|; )_xsrf=([^;]+)/.exec(document.cookie)[1];
-  const headers = token ? {Authorization: "token " + token} : {"X-XSRFToken": xsrf};
-  const said = await fetch(path, {method, headers, body: body && JSON.stringify(body)});
-  return [said.status, await said.text()];
-}"""
-RUN = """([base, kernel, code]) => new Promise((done, fail) => {
-  const id = crypto.randomUUID(), xsrf = /(?:^|; )_xsrf=([^;]+)/.exec(document.cookie)[1];
-  const address = `${base.replace(/^http/, "ws")}api/kernels/${kernel}/channels?_xsrf=${xsrf}`;
-  const socket = new WebSocket(address);
-  const header = {msg_id: id, msg_type: "execute_request", session: id, username: "", version: "5.3"};
-  const content = {code, silent: false, store_history: true, user_expressions: {}, allow_stdin: false};
-  const message = {header, parent_header: {}, metadata: {}, content, channel: "shell", buffers: []};
-  let printed = "";
-  socket.onopen = () => socket.send(JSON.stringify(message));
-  socket.onerror = fail;
-  socket.onmessage = ({data}) => {
-    const said = JSON.parse(data);
-    if (said.parent_header.msg_id !== id) return;
-    if (said.msg_type === "stream") printed += said.content.text;
-    if (said.msg_type === "error") printed += said.content.traceback.join("\\n");
-    if (said.content.execution_state === "idle") {
-      socket.close();
-      done(printed);
-    }
-  };
-})"""
-
-
-class Student:
-    """A browser profile in which somebody has logged in and has a server."""
-
-    def __init__(self, hub, chromium, name):
-        self.hub, self.name = hub, name
-        self.profile = chromium.new_context(ignore_https_errors=True)
-        self.profile.set_default_timeout(WALL)
-        self.page = self.profile.new_page()
-        self.page.goto(f"{hub.url}/hub/login?next=/hub/spawn")
-        self.page.fill("#username_input", name)
-        self.page.fill("#password_input", hub.passwords()[name])
-        self.page.click("#login_submit")
-        self.page.wait_for_url(f"**/user/{name}/lab/**")
-        self.page.wait_for_selector("#jp-top-panel", state="attached")
-        self.home = self.profile.new_page()
-        self.home.goto(hub.url + "/hub/token")
-        self.kernel = ""
-
-    def ask_hub(self, method, path, body=None, token=""):
-        """The status and the text of the hub's answer."""
-        return self.home.evaluate(SAY, [method, path, body, token])
-
-    def ask_server(self, method, path, body=None):
-        """The same, of the own server."""
-        return self.page.evaluate(SAY, [method, self.hub.own(self.name) + path, body, ""])
-
-    def run(self, code):
-        """What a cell printed."""
-        if not self.kernel:
-            self.kernel = json.loads(self.ask_server("POST", "api/kernels", {"name": "python3"})[1])["id"]
-        return self.page.evaluate(RUN, [self.hub.own(self.name), self.kernel, code])
-
-
-@contextmanager
-def logged_in(hub, name):
-    with browser() as chromium:
-        yield Student(hub, chromium, name)
-
-
-def visit(hub, victim, *scopes):
-    """What the page of an attacker found when the victim had opened it."""
-    with browser() as chromium:
-        Student(hub, chromium, EVE)
-        student = Student(hub, chromium, victim)
-        assert json.loads(student.ask_server("POST", "api/terminals")[1])["name"] == "1"  # is guessed
-        page = student.profile.new_page()
-        page.goto(hub.evil(EVE, victim, *scopes))
-        page.click("button")
-        page.wait_for_function("document.title === 'done'")
-        assert len(json.loads(student.ask_server("GET", "api/terminals")[1])) == 1
-        return json.loads(page.text_content("pre"))
-
-
-def stolen(hub):
-    """How many tokens of the hub the attacker has got."""
-    with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
-        return database.execute("select count(*) from api_tokens where note = 'stolen'").fetchone()[0]
-
-
-@pytest.mark.parametrize("where", ["hub", "named"])
 @pytest.mark.parametrize("victim", [BOB, TEACHER])
-def test_a_page_of_a_student_can_do_nothing_with_the_account_of_its_visitor(request, where, victim):
-    hub = request.getfixturevalue(where)
-    found = visit(hub, victim, *(ADMIN if victim == TEACHER else ("access:servers!user",)))
+def test_a_page_of_a_student_can_do_nothing_with_the_account_of_its_visitor(hub, victim):
+    found = visit(hub, victim, *SCOPES[victim])
     got = {way for way, said in found.items() if said.startswith("2") or said == "set" or "uid=" in said}
-    # A page may set cookies for a real name above its own: one of these is signed, the other is no secret.
-    assert got == ({"cookie, xsrf", "cookie, session"} if where == "named" else set()), found
+    assert got == set(), found
     assert stolen(hub) == 0
     assert not Path(f"~{victim}/pulled").expanduser().exists()
-
-
-def test_with_one_name_the_same_page_takes_the_account_and_the_hub_says_so(tmp_path, capfd):
-    with running(tmp_path, BOB, EVE, ONE_NAME="yes") as hub:
-        hub.attacker(EVE)
-        found = visit(hub, BOB, "access:servers!user")
-        assert found["window, hub"].startswith("201 ")
-        assert found["window, server"].startswith("200 attention")
-        assert "uid=" in found["socket, server"]
-        assert stolen(hub) == 1
-        # The teacher has no rights of an admin that could be taken.
-        assert visit(hub, TEACHER, *ADMIN)["window, hub"].startswith("400 ")
-    said = (
-        "a page of one student that another student or the teacher opens can do everything with that account"
-    )
-    assert said in capfd.readouterr().out
-
-
-def test_cookies_that_a_page_sets_for_all_names_do_not_log_anybody_in(named):
-    with logged_in(named, BOB) as bob:
-        names = {cookie["name"] for cookie in bob.profile.cookies([named.url, named.own(BOB)])}
-    kept = {name for name in names if "jupyterhub-hub-login" in name or "jupyterhub-user-" in name}
-    assert kept == {"__Host-jupyterhub-hub-login", f"__Host-jupyterhub-user-{BOB}"}
 
 
 # --- rights on the hub ------------------------------------------------------------------------------------
