@@ -93,10 +93,10 @@ def look(settings: dict[str, str]) -> None:
     if missing := sorted({package for program, package in NEEDED.items() if not shutil.which(program)}):
         stop(f"some programs are missing: apt install {' '.join(missing)}")
     look_at_names(settings)
-    if len(settings["HUB"]) > LONGEST:
-        stop(f"HUB is longer than {LONGEST} letters, too long for the sockets of kernels: {settings['HUB']}")
     if opened := [name for name in ("HUB_PORT", "PROXY_PORT") if int(settings[name]) >= 1024]:
         stop(f"{opened[0]} must be below 1024, because students could take another port before the hub does")
+    if len(settings["HUB"]) > LONGEST:
+        stop(f"HUB is longer than {LONGEST} letters, too long for the sockets of kernels: {settings['HUB']}")
     try:
         limits.group("test", 2**30, 1.0)
     except OSError as error:

@@ -97,7 +97,7 @@ class Hub:
     def attacker(self, name: str) -> None:
         """Give an account the server extension of evil.py, as its student could."""
         home = Path(f"~{name}").expanduser()
-        evil = Path(__file__).with_name("evil.py").read_text(encoding="utf-8")
+        evil = Path(__file__).with_name("evil.txt").read_text(encoding="utf-8")
         settings = f"import sys\nsys.path.insert(0, {str(home)!r})\n"
         settings += "c.ServerApp.jpserver_extensions = {'evil': True}\n"
         code = f"""from pathlib import Path
