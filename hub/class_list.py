@@ -7,6 +7,7 @@ again. A list that cannot be read changes nothing.
 
 import json
 import os
+import shutil
 import sys
 import time
 import urllib.request
@@ -26,13 +27,16 @@ def hub(method: str, path: str):
 
 
 def same(file: Path, teacher: str, passwords: Path) -> None:
-    """Make the accounts of the list, and end those of the hub's users who are not on it.
+    """Keep the list for the hub, make its accounts, and end those of the hub's users who are not on it.
 
     Raises:
         ValueError: the list cannot be used.
         OSError: the list cannot be read, or the hub does not answer.
     """
     listed = accounts.listed(file)
+    good = passwords.with_name("class.csv")
+    shutil.copy(file, good.with_suffix(".new"))
+    good.with_suffix(".new").replace(good)
     accounts.make(listed, accounts.STUDENTS, passwords)
     left = [user["name"] for user in hub("GET", "/users") if user["name"] not in {*listed, teacher}]
     accounts.close(left)

@@ -23,7 +23,6 @@ import limits
 c = get_config()
 HUB = Path(os.environ["HUB"])
 STATE, ENV, PRIVATE = HUB / "state", HUB / "env", HUB / "private"
-CLASS = Path(os.environ["CLASS"])
 TEACHER = os.environ["TEACHER"]
 # In bytes, because JupyterHub does not read "0", which is for a machine that cannot set limits.
 STUDENT_MEMORY, TEACHER_MEMORY = (
@@ -38,10 +37,10 @@ STUDENT_MEMORY, TEACHER_MEMORY = (
 #   pip install jupyterhub-ltiauthenticator: ltiauthenticator.lti13.auth.LTI13Authenticator
 # The names that it returns must be the ids of the class list: c.Authenticator.username_map renames them.
 class ClassAuthenticator(PAMAuthenticator):
-    """Knows who is on the class list now, at each log-in and at each request."""
+    """Knows who is on the class list now, at each log-in and request; class_list.py keeps a good list."""
 
     def check_allowed(self, username, authentication=None):
-        return username == TEACHER or username in accounts.listed(CLASS)
+        return username == TEACHER or username in accounts.listed(STATE / "class.csv")
 
     async def refresh_user(self, user, handler=None):
         return self.check_allowed(user.name)
@@ -176,7 +175,12 @@ c.JupyterHub.load_roles = [
 ]
 PROGRAMS = {
     "culler": ["-m", "jupyterhub_idle_culler", f"--timeout={os.environ['IDLE_SECONDS']}", "--cull-every=60"],
-    "class-list": [str(Path(__file__).with_name("class_list.py")), CLASS, TEACHER, STATE / "passwords.csv"],
+    "class-list": [
+        str(Path(__file__).with_name("class_list.py")),
+        os.environ["CLASS"],
+        TEACHER,
+        STATE / "passwords.csv",
+    ],
 }
 # setpriv: both end with the hub, even if the hub is killed.
 c.JupyterHub.services = [

@@ -6,22 +6,18 @@ library is used here, because nothing else is installed yet. The settings are en
 
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import signal
-import socket
-import ssl
 import stat
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import accounts
 import limits
+import names
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = {
@@ -43,12 +39,6 @@ NEEDED = {
     "node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux",
     "pkill": "procps",
 }  # fmt: skip
-OPEN = "a page of one student that another student or the teacher opens can do everything with that account"
-WILDCARD = """{fault}
-  A browser lets pages of one name act for each other, so each server has its own, such as {name}.{host}.
-  Ask for a DNS entry *.{host} that leads to this machine, as {host} does.
-  Ask for a certificate that names {host} and *.{host}, and set CERT and KEY to its two files.
-  Without them, ONE_NAME=yes starts the hub under one name. Then """
 LONGEST = 40  # letters of HUB: the sockets of a kernel are below it, and Linux takes 107 letters
 # What the teacher's account runs: like `nbgrader release_assignment`, for all chapters in one process. Then
 # the files, and no links, go into the folder that students pull from.
@@ -82,7 +72,11 @@ def run(*command: object, user: str = "", **options) -> None:
 
 
 def look(settings: dict[str, str]) -> None:
-    """Stop with one line if something is missing or unsafe."""
+    """Stop with one line if something is missing or unsafe.
+
+    Raises:
+        ValueError: the same, of the names and the certificate.
+    """
     if os.geteuid() != 0:
         stop("only root can start servers as the students' accounts: sudo make hub")
     python = Path(sys.executable).resolve()
@@ -92,7 +86,7 @@ def look(settings: dict[str, str]) -> None:
         stop(f"students cannot run {python}, because {closed[0]} is closed: make hub PYTHON=/usr/bin/python3")
     if missing := sorted({package for program, package in NEEDED.items() if not shutil.which(program)}):
         stop(f"some programs are missing: apt install {' '.join(missing)}")
-    look_at_names(settings)
+    names.check(settings)
     if opened := [name for name in ("HUB_PORT", "PROXY_PORT") if int(settings[name]) >= 1024]:
         stop(f"{opened[0]} must be below 1024, because students could take another port before the hub does")
     if len(settings["HUB"]) > LONGEST:
@@ -102,72 +96,6 @@ def look(settings: dict[str, str]) -> None:
     except OSError as error:
         if settings["STUDENT_MEMORY"] != "0":
             stop(f"no limits of memory can be set here ({error}): to go on without, say STUDENT_MEMORY=0")
-
-
-def listening(settings: dict[str, str]) -> tuple[str, int]:
-    """Address and port of the proxy."""
-    url = urlsplit(settings["HUB_URL"])
-    listen = urlsplit("//" + settings["LISTEN"])
-    return listen.hostname or "127.0.0.1", listen.port or url.port or {"http": 80, "https": 443}[url.scheme]
-
-
-def look_at_names(settings: dict[str, str]) -> None:
-    """Stop if passwords could be read, or if the certificate does not name each server."""
-    url, cert = urlsplit(settings["HUB_URL"]), settings["CERT"]
-    host = url.hostname or ""
-    here = host == "localhost" or host.startswith("127.")
-    if url.scheme not in ("http", "https") or not host or url.path.strip("/"):
-        stop(f"HUB_URL is an address such as https://hub.example.org, and not {settings['HUB_URL']}")
-    if bool(cert) != bool(settings["KEY"]) or (cert and url.scheme != "https"):
-        stop("a certificate needs CERT, KEY, and a HUB_URL that begins with https://")
-    encrypted = here or url.scheme == "https"
-    if not cert and not (encrypted and listening(settings)[0].startswith("127.")):
-        stop("passwords would cross the network in the clear: set CERT and KEY, or keep 127.0.0.1")
-    needed = [host] if settings["ONE_NAME"] else [host, f"{settings['TEACHER']}.{host}"]
-    if not settings["ONE_NAME"] and not re.search("[a-z]", host):
-        stop(explained(f"{host} is a number, and has no names below it", settings))
-    for name in needed if cert else []:
-        try:
-            shake_hands(cert, settings["KEY"], name)
-        except ssl.SSLCertVerificationError as error:
-            stop(explained(f"the certificate {cert} is refused for {name}: {error.verify_message}", settings))
-        except (OSError, ssl.SSLError) as error:
-            stop(f"CERT and KEY are not a certificate and its key: {error}")
-
-
-def explained(fault: str, settings: dict[str, str]) -> str:
-    """What is wrong with the names, what to ask for, and what is open without it."""
-    host = urlsplit(settings["HUB_URL"]).hostname
-    return WILDCARD.format(fault=fault, host=host, name=settings["TEACHER"]) + OPEN + "."
-
-
-def shake_hands(cert: str, key: str, name: str) -> None:
-    """What a browser does first at https://NAME, in memory; who has signed the certificate is not looked at.
-
-    Raises:
-        ssl.SSLCertVerificationError: the certificate does not name NAME, or is out of date.
-        ssl.SSLError, OSError: these files are not a certificate and its key.
-    """
-    server, client = (ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
-    server.load_cert_chain(cert, key)
-    client.load_verify_locations(cert)
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = client.wrap_bio(here, there, server_hostname=name), server.wrap_bio(there, here, server_side=True)
-    for end in ends * 2:
-        with suppress(ssl.SSLWantReadError):
-            end.do_handshake()
-
-
-def unknown(names: list[str], settings: dict[str, str]) -> list[str]:
-    """The names of servers that lead nowhere from this machine."""
-    host, lost = urlsplit(settings["HUB_URL"]).hostname, []
-    for name in names if not settings["ONE_NAME"] and host != "localhost" else []:
-        try:
-            socket.getaddrinfo(f"{name}.{host}", None)
-        except OSError:
-            lost.append(f"{name}.{host}")
-    return lost
 
 
 def changed(mark: Path, *files: Path) -> str:
@@ -197,7 +125,7 @@ def install(hub: Path) -> None:
         (hub / ".installed").write_text(new)
     etc = env / "etc" / "jupyter"
     (etc / "labconfig").mkdir(parents=True, exist_ok=True)
-    for name in ("nbgrader_config.py", "jupyter_server_config.json"):
+    for name in ("nbgrader_config.py", "jupyter_server_config.json", "jupyter_server_config.py"):
         shutil.copy(here / name, etc / name)
     shutil.copy(here / "page_config.json", etc / "labconfig")
     settings = env / "share" / "jupyter" / "lab" / "settings"
@@ -226,8 +154,8 @@ def hand_out(hub: Path, teacher: str) -> None:
         run("chown", "--recursive", "--no-dereference", f"{teacher}:", pull)
     layout = ["-m", "mha_lab.grading", "layout", course, "--chapters", copies]
     run(python, *layout, cwd=hub, **as_teacher)
-    names = [chapter.stem for chapter in chapters]
-    run(python, "-W", "ignore", "-c", RELEASE, pull, *names, cwd=course, **as_teacher)
+    stems = [chapter.stem for chapter in chapters]
+    run(python, "-W", "ignore", "-c", RELEASE, pull, *stems, cwd=course, **as_teacher)
     git = ["git", "-C", pull, "-c", "user.name=the course", "-c", "user.email=nobody@localhost"]
     run("git", "init", "--quiet", "--initial-branch=main", pull, **as_teacher)
     run(*git, "add", "--all", **as_teacher)
@@ -238,7 +166,7 @@ def hand_out(hub: Path, teacher: str) -> None:
 
 def proxy(settings: dict[str, str]) -> list[str]:
     """The command of configurable-http-proxy; its token is in the environment."""
-    ip, port = listening(settings)
+    ip, port = names.listening(settings)
     command = [f"{settings['HUB']}/node_modules/.bin/configurable-http-proxy"]
     command += ["--ip", ip, "--port", str(port)]
     command += [] if settings["ONE_NAME"] else ["--host-routing"]
@@ -277,7 +205,11 @@ def keep_running(commands: dict[str, list[str]], environment: dict[str, str], st
 def main(file: str) -> None:
     """See the module."""
     settings = {name: os.environ.get(name) or usual for name, usual in SETTINGS.items()}
-    look(settings)
+    settings["HUB_URL"] = settings["HUB_URL"].rstrip("/")
+    try:
+        look(settings)
+    except ValueError as reason:
+        stop(str(reason))
     hub, given = Path(settings["HUB"]), Path(file).resolve()
     state = hub / "state"
     state.mkdir(parents=True, exist_ok=True)
@@ -290,6 +222,7 @@ def main(file: str) -> None:
         passwords = state / "passwords.csv"
         new = accounts.make([settings["TEACHER"]], accounts.TEACHERS, passwords)
         listed = accounts.listed(given)
+        shutil.copy(given, state / "class.csv")
         new += accounts.make(listed, accounts.STUDENTS, passwords)
     except ValueError as reason:
         stop(str(reason))
@@ -304,10 +237,10 @@ def main(file: str) -> None:
         "proxy": proxy(settings),
         "hub": [str(hub / "env/bin/jupyterhub"), "--config", str(ROOT / "hub/jupyterhub_config.py")],
     }
-    if lost := unknown(listed, settings):
+    if lost := names.unknown(listed, settings):
         print(f"{len(lost)} names lead nowhere from here, such as {lost[0]}: the DNS entry with * is missing")
     if settings["ONE_NAME"]:
-        print(f"ONE_NAME is set, so {OPEN}")
+        print(f"ONE_NAME is set, so {names.OPEN}")
     print(f"the hub is at {settings['HUB_URL']}; Ctrl-C ends it; its log is {state / 'hub.log'}", flush=True)
     keep_running(commands, os.environ | settings | token | path, state)
     accounts.end(listed)

@@ -47,8 +47,8 @@ def test_nobody_is_an_admin_even_if_the_database_remembers_one(hub):
     with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
         database.execute("update users set admin = 1")
         database.execute(
-            "insert into user_role_map (user_id, role_id) "
-            "select users.id, roles.id from users, roles where roles.name = 'admin' and users.name = ?",
+            "insert into user_role_map (user_id, role_id, managed_by_auth) "
+            "select users.id, roles.id, 0 from users, roles where roles.name = 'admin' and users.name = ?",
             [EVE],
         )
         database.commit()
@@ -126,16 +126,17 @@ places += [matplotlib.get_configdir(), matplotlib.get_cachedir(), get_ipython_di
 places += [os.path.expanduser("~/.cache/pip"), os.environ["XDG_RUNTIME_DIR"]]
 print(json.dumps(places))
 """
-# Whether an account can read a place or make a name on the way to it.
+# Whether an account can read a place, or make or replace a name on the way to it.
 OPEN = """
-import json, os, sys
+import json, os, stat, sys
 from pathlib import Path
 for place in map(Path, json.loads(sys.argv[1])):
-    for folder in [place, *place.parents]:
-        if os.access(folder, os.W_OK):
-            print(f"{folder} on the way to {place} can be written")
     if os.access(place, os.R_OK):
         print(f"{place} can be read")
+    for name, folder in zip([place, *place.parents], place.parents):
+        sticky = folder.stat().st_mode & stat.S_ISVTX if os.access(folder, os.X_OK) else 0
+        if os.access(folder, os.W_OK) and not (sticky and name.exists() and name.stat().st_uid == 0):
+            print(f"{name} can be made or replaced")
 """
 
 
@@ -163,6 +164,7 @@ def test_a_port_that_a_server_has_lost_is_not_visited(hub):
     query = "select port, state from spawners join servers on server_id = servers.id where user_id = "
     query += "(select id from users where name = ?)"
     with logged_in(hub, BOB) as bob:
+        assert "fake" not in bob.ask_server("GET", "api")[1]
         with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
             port, state = database.execute(query, [BOB]).fetchone()
         os.kill(json.loads(state)["pid"], 9)
@@ -212,6 +214,7 @@ def test_who_leaves_the_class_list_loses_everything_at_once_and_can_come_back(hu
         ada.run("import subprocess; subprocess.Popen(['setsid', 'sleep', '1000'])")
         ada.run("open('kept.txt', 'w').write('mine')")
         made = ada.ask_hub("POST", f"/hub/api/users/{ADA}/tokens", {"note": "own"})[1]
+        assert "token" in made
         token, start = json.loads(made)["token"], f"/hub/api/users/{ADA}/server"
         assert ada.ask_hub("GET", f"/hub/api/users/{ADA}", token=token)[0] == 200
         hub.write(BOB, EVE)
@@ -243,6 +246,27 @@ def test_a_list_that_cannot_be_read_ends_nobody(hub):
         assert eve.ask_hub("GET", f"/hub/api/users/{EVE}")[0] == 200
 
 
+# --- what the teacher opens -------------------------------------------------------------------------------
+
+
+def test_a_link_to_a_submission_opens_nothing_at_the_teachers_name(hub):
+    code = """from pathlib import Path
+folder = Path.home() / "course" / "submitted" / "eve" / "03_splitting_heads"
+folder.mkdir(parents=True)
+(folder / "x.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+(Path.home() / "way").symlink_to(folder)"""
+    assert hub.as_user(TEACHER, code).returncode == 0
+    file = "course/submitted/eve/03_splitting_heads/x.ipynb"
+    ways = [f"api/contents/{file}", f"files/{file}", f"nbconvert/html/{file}", "api/contents/way/x.ipynb"]
+    ways += ["api/contents/course/submitted", f"api/contents/{file.replace('/', '//')}"]
+    with logged_in(hub, TEACHER) as teacher:
+        shown = json.loads(teacher.ask_server("GET", "api/contents/course")[1])["content"]
+        answers = {way: teacher.ask_server("GET", way)[0] for way in ways}
+    assert {"autograded", "release", "source"} & {entry["name"] for entry in shown}
+    assert "submitted" not in {entry["name"] for entry in shown}
+    assert set(answers.values()) == {404}, answers
+
+
 # --- what root does in folders of others ------------------------------------------------------------------
 
 
@@ -256,7 +280,7 @@ def hand_out(hub):
 
 
 def test_a_link_in_the_teachers_folder_is_not_handed_out(hub):
-    link = Path(f"~{TEACHER}/course/release/03_splitting_heads/x").expanduser()
+    link = Path(f"~{TEACHER}/course/release/x").expanduser()
     link.symlink_to("/etc/shadow")
     done = hand_out(hub)
     assert done.returncode == 1
@@ -298,4 +322,4 @@ def test_no_setting_of_the_hub_can_be_read_by_a_student(hub):
     names += [
         f"/proc/{(hub.folder / 'state' / f'{part}.pid').read_text()}/environ" for part in ("hub", "proxy")
     ]
-    assert re.fullmatch(r"\[\]\s*", hub.as_user(EVE, code, *names).stdout)
+    assert hub.as_user(EVE, code, *names).stdout == "[]\n"

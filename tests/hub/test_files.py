@@ -152,10 +152,10 @@ def certificates(tmp_path_factory):
 )
 def test_each_server_has_a_name_that_the_certificate_names(start, certificates, settings, files, reason):
     given = dict(zip(("CERT", "KEY"), certificates[files], strict=True)) if files else {}
-    check = partial(start["look_at_names"], start["SETTINGS"] | given | settings)
+    check = partial(start["names"].check, start["SETTINGS"] | given | settings)
     if not reason:
         return check()
-    with pytest.raises(SystemExit, match=re.escape(reason)) as stopped:
+    with pytest.raises(ValueError, match=re.escape(reason)) as stopped:
         check()
     if "refused" in reason or "number" in reason:  # then it explains what to ask for
         assert len(str(stopped.value).splitlines()) == 5
@@ -170,9 +170,9 @@ def test_names_that_lead_nowhere_are_counted(start, monkeypatch):
 
     monkeypatch.setattr("socket.getaddrinfo", look_up)
     settings = start["SETTINGS"] | {"HUB_URL": "https://hub.test"}
-    assert start["unknown"](["ada", "bob"], settings) == ["bob.hub.test"]
-    assert start["unknown"](["ada", "bob"], settings | {"ONE_NAME": "yes"}) == []
-    assert start["unknown"](["ada", "bob"], start["SETTINGS"]) == []
+    assert start["names"].unknown(["ada", "bob"], settings) == ["bob.hub.test"]
+    assert start["names"].unknown(["ada", "bob"], settings | {"ONE_NAME": "yes"}) == []
+    assert start["names"].unknown(["ada", "bob"], start["SETTINGS"]) == []
 
 
 def test_who_is_no_longer_listed_is_closed_and_deleted(start, tmp_path, monkeypatch):
@@ -221,7 +221,7 @@ def test_who_listens_at_a_port_is_read_from_the_kernels_table(tmp_path):
 @pytest.mark.usefixtures("start")
 def test_every_server_and_port_of_the_hub_is_bound_to_this_machine():
     start = runpy.run_path(str(HUB / "start.py"))
-    assert start["listening"](start["SETTINGS"]) == ("127.0.0.1", 8000)
+    assert start["names"].listening(start["SETTINGS"]) == ("127.0.0.1", 8000)
     assert [int(start["SETTINGS"][name]) < 1024 for name in ("HUB_PORT", "PROXY_PORT")] == [True, True]
     text = "".join(path.read_text(encoding="utf-8") for path in HUB.glob("*.py"))
     assert "0.0.0.0" not in text
