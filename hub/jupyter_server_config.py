@@ -12,11 +12,11 @@ class WithoutSubmissions(AsyncLargeFileManager):
     A notebook can run code as soon as a page shows it, and a link is enough to open one.
     """
 
-    def _get_os_path(self, path):
-        found, closed = super()._get_os_path(path), Path(self.root_dir, "course", "submitted")
-        if Path(found).resolve().is_relative_to(closed.resolve()):
+    async def get(self, path, content=True, **options):
+        closed = Path(self.root_dir, "course", "submitted").resolve()
+        if content and Path(self._get_os_path(path)).resolve().is_relative_to(closed):
             raise HTTPError(404, "submissions are not opened here: read the pages in course/feedback")
-        return found
+        return await super().get(path, content, **options)
 
 
 c = get_config()

@@ -24,6 +24,16 @@ def listening(settings: dict[str, str]) -> tuple[str, int]:
     return listen.hostname or "127.0.0.1", listen.port or url.port or {"http": 80, "https": 443}[url.scheme]
 
 
+def hold(settings: dict[str, str]) -> socket.socket:
+    """The port of the proxy at ::1, which is localhost, too: nobody can listen there while this is held."""
+    address, port = listening(settings)
+    held = socket.socket(socket.AF_INET6)
+    with suppress(OSError):  # no IPv6 here, or the proxy has it
+        if address.startswith("127."):
+            held.bind(("::1", port))
+    return held
+
+
 def check(settings: dict[str, str]) -> None:
     """Look whether passwords can be read on the way, and whether the certificate names each server.
 

@@ -242,7 +242,8 @@ def main(file: str) -> None:
     if settings["ONE_NAME"]:
         print(f"ONE_NAME is set, so {names.OPEN}")
     print(f"the hub is at {settings['HUB_URL']}; Ctrl-C ends it; its log is {state / 'hub.log'}", flush=True)
-    keep_running(commands, os.environ | settings | token | path, state)
+    with names.hold(settings):
+        keep_running(commands, os.environ | settings | token | path, state)
     accounts.end(listed)
 
 

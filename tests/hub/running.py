@@ -134,6 +134,7 @@ def running(tmp_path: Path, *students: str, source: Path = SOURCE, **settings: s
         path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
     port, inside = free_port(), free_port(range(900, 950))
     usual = {"HUB": FOLDER, "TEACHER": TEACHER, "HUB_URL": f"http://localhost:{port}"}
+    usual["ONE_NAME"] = os.environ.get("ONE_NAME", "")
     usual |= {"HUB_PORT": str(inside), "PROXY_PORT": str(free_port(range(inside + 1, 999)))}
     given = {name: value.format(port=port) for name, value in settings.items()}
     hub = Hub(usual | given, tmp_path / "class.csv")

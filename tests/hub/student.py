@@ -26,7 +26,8 @@ def browser():
 
 SAY = """async ([method, path, body, token]) => {
   const xsrf = window.jhdata?.xsrf_token ?? /(?:^|; )_xsrf=([^;]+)/.exec(document.cookie)[1];
-  const headers = token ? {Authorization: "token " + token} : {"X-XSRFToken": xsrf};
+  const headers = {"Content-Type": "application/json"};
+  Object.assign(headers, token ? {Authorization: "token " + token} : {"X-XSRFToken": xsrf});
   try {
     const said = await fetch(path, {method, headers, body: body && JSON.stringify(body)});
     return [said.status, await said.text()];
