@@ -330,6 +330,7 @@ async def privacy(hub: Hub, students: list[Student]) -> int:
         for other in students:
             if other is not student:
                 paths += [Path(f"~{other.name}").expanduser(), hub.course / "feedback" / other.name]
+                paths += [hub.folder / "private" / str(pwd.getpwnam(other.name).pw_uid)]
                 paths += [
                     path for folder in inbound.glob(f"{other.name}+*") for path in [folder, *folder.glob("*")]
                 ]
