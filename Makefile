@@ -78,6 +78,12 @@ test-browser: setup ## every explorable, JupyterLab and Notebook, every page of 
 test-grading: setup ## the class, including submissions of hostile students
 	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m grading
 
+# Another folder than that of a class: the hub is installed into it once, and its state is deleted at each run.
+.PHONY: test-hub
+test-hub: export MHA_HUB_TEST ?= /srv/mha-hub-test
+test-hub: setup ## as root: a JupyterHub with accounts on this machine, and what a student can try against it
+	@$(PY) -m pytest -q -m hub
+
 .PHONY: test-notebooks
 test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs
 	@$(PY) tools/notebooks.py merge

@@ -6,11 +6,13 @@ apart. The hub runs as root, because only root can start a server as somebody el
 
 import asyncio
 import os
+import pwd
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlencode
 
+from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import wait_for_http_server
 
@@ -20,27 +22,47 @@ import limits
 
 c = get_config()
 HUB = Path(os.environ["HUB"])
-STATE, ENV = HUB / "state", HUB / "env"
+STATE, ENV, PRIVATE = HUB / "state", HUB / "env", HUB / "private"
 TEACHER = os.environ["TEACHER"]
 # In bytes, because JupyterHub does not read "0", which is for a machine that cannot set limits.
 STUDENT_MEMORY, TEACHER_MEMORY = (
     limits.in_bytes(os.environ[f"{who}_MEMORY"]) for who in ("STUDENT", "TEACHER")
 )
 
+
 # Who may log in: the accounts of the class list, with the passwords of this machine (PAM). A student changes
 # the password with the command `passwd` in a terminal of JupyterLab.
-# For the accounts of a university, put its OAuth or LTI here, and keep the three lines below:
-#   pip install oauthenticator, c.JupyterHub.authenticator_class = "generic-oauth"
-#   pip install jupyterhub-ltiauthenticator, c.JupyterHub.authenticator_class = "lti13"
+# For the accounts of a university, put its OAuth or LTI here, as the class that ClassAuthenticator extends:
+#   pip install oauthenticator: oauthenticator.generic.GenericOAuthenticator
+#   pip install jupyterhub-ltiauthenticator: ltiauthenticator.lti13.auth.LTI13Authenticator
 # The names that it returns must be the ids of the class list: c.Authenticator.username_map renames them.
-c.JupyterHub.authenticator_class = "pam"
-c.Authenticator.allowed_users = {*accounts.listed(Path(os.environ["CLASS"])), TEACHER}
-c.Authenticator.allow_existing_users = False  # a line deleted from the class list ends the access
-c.Authenticator.admin_users = {TEACHER}
+class ClassAuthenticator(PAMAuthenticator):
+    """Knows who is on the class list now, at each log-in and request; class_list.py keeps a good list."""
+
+    def check_allowed(self, username, authentication=None):
+        return username == TEACHER or username in accounts.listed(STATE / "class.csv")
+
+    async def refresh_user(self, user, handler=None):
+        return self.check_allowed(user.name)
+
+
+c.JupyterHub.authenticator_class = ClassAuthenticator
+c.Authenticator.allow_existing_users = False
+c.Authenticator.auth_refresh_age = 1  # seconds until the list is asked again
+c.Authenticator.auth_refresh_strict = True  # what is refused is not kept for tokens either
+# Nobody is an admin of the hub: grading needs no such rights, and they open every account. The role is here
+# with an empty list because the database of an older hub may remember somebody.
+ADMINS = {"name": "admin", "users": [], "services": []}
 
 # Where it listens. Only the proxy is reached from outside, and start.py starts it, with TLS if there is a
 # certificate. The proxy is not a child of the hub: kernels stay connected while the hub starts again.
 c.JupyterHub.bind_url = os.environ["HUB_URL"]
+# A browser keeps pages of different names apart, and lets pages of one name act for each other. So the hub
+# has a name, and each server has another one below it: a page that a student writes can do nothing with the
+# account of whoever opens it. With __Host-, a page cannot set these cookies for other names; this needs TLS.
+if not os.environ["ONE_NAME"]:
+    c.JupyterHub.subdomain_host = os.environ["HUB_URL"]
+    c.JupyterHub.cookie_host_prefix_enabled = os.environ["HUB_URL"].startswith("https:")
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{os.environ['HUB_PORT']}"
 c.ConfigurableHTTPProxy.should_start = False
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{os.environ['PROXY_PORT']}"
@@ -59,15 +81,47 @@ class ClassSpawner(LocalProcessSpawner):
     # at the same time, each takes as long as all of them together, and the hub gives them up.
     turns = asyncio.Semaphore(os.cpu_count() + 1)
 
+    @property
+    def private(self):
+        """A folder of the account, below one in which only root can make names."""
+        return PRIVATE / str(pwd.getpwnam(self.user.name).pw_uid)
+
+    def get_env(self):
+        """What programs put into /tmp by a name that others can guess goes into the private folder."""
+        places = ("TMPDIR", "XDG_RUNTIME_DIR", "JUPYTER_RUNTIME_DIR")
+        return super().get_env() | dict.fromkeys(places, str(self.private))
+
     async def start(self):
+        account = pwd.getpwnam(self.user.name)
+        self.private.mkdir(mode=0o700, exist_ok=True)
+        os.chown(self.private, account.pw_uid, account.pw_gid)
         if self.user.name == TEACHER:  # who grades there, several submissions at a time
             self.mem_limit = min(STUDENT_MEMORY, 1) * TEACHER_MEMORY  # none if students have none
             self.cpu_limit = float(os.cpu_count())
         async with self.turns:
             ip, port = await super().start()
-            with suppress(TimeoutError):  # then the hub waits once more, and says what is wrong
-                await wait_for_http_server(f"http://{ip}:{port}{self.server.base_url}api", timeout=60)
+            up = f"http://{ip}:{port}{self.server.base_url}api"
+            with suppress(TimeoutError):  # then it waits once more, while others start
+                await wait_for_http_server(up, timeout=60)
+        await wait_for_http_server(up, timeout=self.http_timeout)
+        if strangers := accounts.owners(port) - {account.pw_uid}:
+            raise RuntimeError(f"port {port} of {self.user.name} was taken by {strangers}")
         return ip, port
+
+    async def poll(self):
+        """A server whose port somebody else has taken has ended: the visitors would be theirs."""
+        status = await super().poll()
+        if status is None and self.server and self.server.port:
+            ours = pwd.getpwnam(self.user.name).pw_uid
+            return 1 if accounts.owners(self.server.port) - {ours} else None
+        return status
+
+    async def run_post_stop_hook(self):
+        """Nothing of a student goes on when the server has ended; the teacher may be grading."""
+        if (name := self.user.name) != TEACHER:
+            await asyncio.to_thread(accounts.end, [name])
+            empty = ["runuser", "-u", name, "--", "find", str(self.private), "-mindepth", "1", "-delete"]
+            await asyncio.to_thread(subprocess.run, empty, check=False)
 
     def make_preexec_fn(self, name):
         """What runs between fork and exec, still as root."""
@@ -85,13 +139,13 @@ class ClassSpawner(LocalProcessSpawner):
 
 # A student's server. `mem_limit` and `cpu_limit` are enforced by limits.py.
 c.JupyterHub.spawner_class = ClassSpawner
-c.Spawner.cmd = [str(ENV / "bin" / "jupyterhub-singleuser")]
 c.Spawner.ip = "127.0.0.1"
 c.Spawner.notebook_dir = "~"
 c.Spawner.mem_limit = STUDENT_MEMORY
 c.Spawner.cpu_limit = float(os.environ["STUDENT_CPU"])
 c.Spawner.start_timeout = 900  # with the time in which it waits for its turn
 c.Spawner.http_timeout = 120
+c.Spawner.poll_interval = 5  # seconds between two looks at a server's process and at who has its port
 c.JupyterHub.concurrent_spawn_limit = 60
 c.Spawner.env_keep = ["LANG", "LC_ALL"]
 c.Spawner.environment = {
@@ -99,25 +153,37 @@ c.Spawner.environment = {
     "OMP_NUM_THREADS": "1",  # with one processor for each student, more threads only wait
     "GIT_CONFIG_SYSTEM": str(HUB / "gitconfig"),  # says that the folder of the chapters may be cloned
 }
-# The first page of a server: nbgitpuller copies the chapters, later the corrections, and opens chapter 00.
-PULL = {
-    "repo": f"file://{HUB / 'chapters'}",
-    "branch": "main",
-    "targetpath": "attention",
-    "urlpath": "lab/tree/attention/00_start_here/00_start_here.ipynb",
-}
-c.Spawner.default_url = "/git-pull?" + urlencode(PULL)
+# Before a server starts, nbgitpuller copies the chapters, later the corrections. Its page in the server is
+# off: there, a link would bring whatever it names into the folders of whoever opens it.
+PULL = f'timeout 120 gitpuller "file://$0" main attention; exec {ENV}/bin/jupyterhub-singleuser "$@"'
+c.Spawner.cmd = ["sh", "-c", PULL, str(HUB / "chapters")]
+c.Spawner.default_url = "/lab/tree/attention/00_start_here/00_start_here.ipynb"
 
 # A server without activity for an hour ends, and gives its memory back. Files stay.
 c.JupyterHub.load_roles = [
+    ADMINS,
     {
         "name": "culler",
         "scopes": ["list:users", "read:users:activity", "read:servers", "delete:servers"],
         "services": ["culler"],
-    }
+    },
+    {
+        "name": "class-list",
+        "scopes": ["list:users", "delete:users", "delete:servers"],
+        "services": ["class-list"],
+    },
 ]
-CULL = ["-m", "jupyterhub_idle_culler", f"--timeout={os.environ['IDLE_SECONDS']}", "--cull-every=60"]
-# setpriv: the culler ends with the hub, even if the hub is killed.
+PROGRAMS = {
+    "culler": ["-m", "jupyterhub_idle_culler", f"--timeout={os.environ['IDLE_SECONDS']}", "--cull-every=60"],
+    "class-list": [
+        str(Path(__file__).with_name("class_list.py")),
+        os.environ["CLASS"],
+        TEACHER,
+        STATE / "passwords.csv",
+    ],
+}
+# setpriv: both end with the hub, even if the hub is killed.
 c.JupyterHub.services = [
-    {"name": "culler", "command": ["setpriv", "--pdeathsig", "TERM", sys.executable, *CULL]}
+    {"name": name, "command": ["setpriv", "--pdeathsig", "TERM", sys.executable, *map(str, words)]}
+    for name, words in PROGRAMS.items()
 ]

@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import limits
 import start
+from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 TRIES = Path(__file__).resolve().parent.parent / "tests" / "check" / "tries"
@@ -56,6 +58,29 @@ def first_tries(chapter: str) -> dict[str, list[tuple[bool, str]]]:
     return found
 
 
+class Here(AbstractResolver):
+    """All names lead to this machine, where the hub is."""
+
+    async def resolve(self, host, port=0, family=socket.AF_INET):
+        found = {"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET}
+        return [found | {"proto": 0, "flags": socket.AI_NUMERICHOST}]
+
+    async def close(self):
+        """Nothing is open."""
+
+
+def browser(limit: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+    """What makes requests and keeps cookies."""
+    jar, connector = aiohttp.CookieJar(unsafe=True), aiohttp.TCPConnector(resolver=Here())
+    return aiohttp.ClientSession(cookie_jar=jar, connector=connector, timeout=limit)
+
+
+def home(url: str, name: str, one_name: bool = False) -> str:
+    """The address of somebody's server: at a name of its own, or at the one name of the hub."""
+    hub = URL(url)
+    return str((hub if one_name else hub.with_host(f"{name}.{hub.host}")) / "user" / name)
+
+
 class Died(Exception):
     """The kernel ended in the middle of a cell."""
 
@@ -63,9 +88,10 @@ class Died(Exception):
 class Student:
     """One browser: cookies, requests through the proxy, and a connection to one kernel at a time."""
 
-    def __init__(self, number: int, name: str, password: str, url: str, course: str = "attention") -> None:
-        self.number, self.name, self.password, self.url, self.course = number, name, password, url, course
-        self.web = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=LIMIT)
+    def __init__(self, number: int, name: str, password: str, url: str, one_name: bool = False) -> None:
+        self.number, self.name, self.password = number, name, password
+        self.url, self.home, self.course = url, home(url, name, one_name), "attention"
+        self.web = browser(LIMIT)
         self.seconds: dict[str, float] = {}
         self.requests, self.failed = 0, []
         self.socket, self.kernel, self.key = None, "", uuid.uuid4().hex
@@ -74,7 +100,7 @@ class Student:
     async def ask(self, method: str, path: str, **options):
         """A request that must succeed: JSON or text; what fails is counted."""
         self.requests += 1
-        where = self.url + (path if path.startswith("/hub") else f"/user/{self.name}{path}")
+        where = (self.url if path.startswith("/hub") else self.home) + path
         cookies = self.web.cookie_jar.filter_cookies(URL(where))
         headers = {"X-XSRFToken": cookies["_xsrf"].value} if "_xsrf" in cookies else {}
         try:
@@ -103,11 +129,6 @@ class Student:
             await asyncio.sleep(1)
         await self.ask("GET", "/tree")  # the way through the hub's OAuth to the server's own cookie
         self.seconds["server"] = time.monotonic() - start
-        link = {"repo": self.repo, "branch": "main", "targetpath": self.course}
-        said = await self.ask("GET", "/git-pull/api?" + urlencode(link))
-        if '"phase": "finished"' not in said:
-            raise RuntimeError(f"{self.name}: nbgitpuller says {said[-300:]}")
-        self.seconds["chapters"] = time.monotonic() - start
         self.start = start
 
     async def open(self, chapter: str) -> dict:
@@ -133,9 +154,9 @@ class Student:
 
     async def connect(self) -> None:
         """The kernel's websocket; after a break the server sends what was missed, as in JupyterLab."""
-        jar = self.web.cookie_jar.filter_cookies(URL(f"{self.url}/user/{self.name}/"))
+        jar = self.web.cookie_jar.filter_cookies(URL(f"{self.home}/"))
         query = urlencode({"session_id": self.key, "_xsrf": jar["_xsrf"].value})
-        address = f"{self.url}/user/{self.name}/api/kernels/{self.kernel}/channels?{query}"
+        address = f"{self.home}/api/kernels/{self.kernel}/channels?{query}"
         self.socket = await self.web.ws_connect(address, max_msg_size=0, heartbeat=30)
 
     async def run(self, source: str, seconds: float = 300) -> tuple[str, str]:
@@ -220,18 +241,17 @@ class Student:
 class Hub:
     """What root knows of the running hub."""
 
-    def __init__(self, folder: Path, url: str, teacher: str) -> None:
-        self.folder, self.url, self.teacher = folder, url, teacher
+    def __init__(self, folder: Path, url: str, teacher: str, one_name: bool = False) -> None:
+        self.folder, self.url, self.teacher, self.one_name = folder, url, teacher, one_name
         self.course = Path(f"~{teacher}").expanduser() / "course"
 
     def students(self, many: int) -> list[Student]:
         """The first of the class list, without the teacher."""
         with (self.folder / "state" / "passwords.csv").open(encoding="utf-8") as file:
             rows = [row for row in csv.reader(file) if row[0] != self.teacher][:many]
-        found = [Student(i, name, password, self.url) for i, (name, password) in enumerate(rows)]
-        for student in found:
-            student.repo = f"file://{self.folder / 'chapters'}"
-        return found
+        return [
+            Student(i, name, password, self.url, self.one_name) for i, (name, password) in enumerate(rows)
+        ]
 
     async def teach(self, *command: str) -> str:
         """A command of the teacher, in the teacher's account, course folder and limits."""
@@ -310,6 +330,7 @@ async def privacy(hub: Hub, students: list[Student]) -> int:
         for other in students:
             if other is not student:
                 paths += [Path(f"~{other.name}").expanduser(), hub.course / "feedback" / other.name]
+                paths += [hub.folder / "private" / str(pwd.getpwnam(other.name).pw_uid)]
                 paths += [
                     path for folder in inbound.glob(f"{other.name}+*") for path in [folder, *folder.glob("*")]
                 ]
@@ -318,7 +339,7 @@ async def privacy(hub: Hub, students: list[Student]) -> int:
             raise RuntimeError(error)
         seen += len(json.loads(printed))
         other = students[students.index(student) - 1]
-        async with student.web.get(f"{hub.url}/user/{other.name}/api/contents") as answer:
+        async with student.web.get(f"{other.home}/api/contents") as answer:
             seen += other is not student and answer.status < 400
     return seen
 
@@ -358,7 +379,7 @@ async def faults(hub: Hub, students: list[Student]) -> dict[str, str]:
         await asyncio.sleep(3)
         hub.kill(part)
         begun = time.monotonic()
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as web:
+        async with browser(aiohttp.ClientTimeout(total=5)) as web:
             while True:
                 with suppress(aiohttp.ClientError, TimeoutError):
                     async with web.get(f"{hub.url}/hub/login") as answer:
@@ -402,7 +423,7 @@ def table(rows: dict[str, list[float]], unit: str) -> None:
 
 
 async def main(given: argparse.Namespace) -> int:
-    hub = Hub(Path(given.hub), given.url, given.teacher)
+    hub = Hub(Path(given.hub), given.url, given.teacher, given.one_name)
     students = hub.students(given.students)
     if len(students) < given.students:
         sys.exit(f"the class list has {len(students)} students, not {given.students}")
@@ -440,6 +461,7 @@ if __name__ == "__main__":
     parser.add_argument("--arrive", type=float, default=60, help="seconds in which they all come")
     parser.add_argument("--faults", action="store_true", help="then kill the hub, the proxy and a kernel")
     parser.add_argument("--hub", default="/srv/mha-hub")
-    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--url", default="http://localhost:8000")
+    parser.add_argument("--one-name", action="store_true", help="the hub was started with ONE_NAME=yes")
     parser.add_argument("--teacher", default="teacher")
     sys.exit(asyncio.run(main(parser.parse_args())))

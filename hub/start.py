@@ -14,35 +14,46 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import accounts
 import limits
+import names
 
 ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = {
     "HUB": "/srv/mha-hub",  # where everything is installed and kept
-    "HUB_URL": "http://127.0.0.1:8000",  # where the hub listens; another address needs the next two
-    "CERT": "",  # a certificate for TLS, as a PEM file,
+    "HUB_URL": "http://localhost:8000",  # what people open; a server is at a name below it: ada.localhost
+    "LISTEN": "",  # address and port at which the proxy listens: 127.0.0.1 and the port of HUB_URL
+    "CERT": "",  # a certificate for TLS, as a PEM file, that names HOST and *.HOST of HUB_URL,
     "KEY": "",  # and its private key
+    "ONE_NAME": "",  # yes: all servers are at the one name of HUB_URL, and not protected from each other
     "TEACHER": "teacher",  # the teacher's account
     "STUDENT_MEMORY": "2G",  # that all processes of one student may use together
     "STUDENT_CPU": "1",  # processors that one student may use
     "TEACHER_MEMORY": "8G",  # the same for the teacher, who grades there, on all processors
     "IDLE_SECONDS": "3600",  # until a server that nobody uses is ended
-    "HUB_PORT": "8081",  # two ports that are used inside this machine only
-    "PROXY_PORT": "8001",
+    "HUB_PORT": "921",  # two ports inside this machine, below 1024: only root can take them
+    "PROXY_PORT": "922",
 }
-NEEDED = {"node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux"}
-# Like `nbgrader release_assignment`, for all chapters in one process.
-RELEASE = """import sys
+NEEDED = {
+    "node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux",
+    "pkill": "procps",
+}  # fmt: skip
+LONGEST = 40  # letters of HUB: the sockets of a kernel are below it, and Linux takes 107 letters
+# What the teacher's account runs: like `nbgrader release_assignment`, for all chapters in one process. Then
+# the files, and no links, go into the folder that students pull from.
+RELEASE = """import shutil, sys
 from pathlib import Path
 from mha_lab.grading.course import settings
-api = settings(Path.cwd())
+course, (pull, *chapters) = Path.cwd(), sys.argv[1:]
+api = settings(course)
 api.config.ExchangeReleaseAssignment.force = True
-for name in sys.argv[1:]:
+for name in chapters:
     if not (done := api.release_assignment(name))["success"]:
         sys.exit(f"{name}: {done}")
+if links := [path for path in (course / "release").rglob("*") if path.is_symlink()]:
+    sys.exit(f"{links[0]} is a link, and only files are handed out: remove it")
+shutil.copytree(course / "release", pull, dirs_exist_ok=True)
 """
 
 
@@ -61,7 +72,11 @@ def run(*command: object, user: str = "", **options) -> None:
 
 
 def look(settings: dict[str, str]) -> None:
-    """Stop with one line if something is missing or unsafe."""
+    """Stop with one line if something is missing or unsafe.
+
+    Raises:
+        ValueError: the same, of the names and the certificate.
+    """
     if os.geteuid() != 0:
         stop("only root can start servers as the students' accounts: sudo make hub")
     python = Path(sys.executable).resolve()
@@ -71,8 +86,11 @@ def look(settings: dict[str, str]) -> None:
         stop(f"students cannot run {python}, because {closed[0]} is closed: make hub PYTHON=/usr/bin/python3")
     if missing := sorted({package for program, package in NEEDED.items() if not shutil.which(program)}):
         stop(f"some programs are missing: apt install {' '.join(missing)}")
-    if urlsplit(settings["HUB_URL"]).hostname not in ("127.0.0.1", "localhost") and not settings["CERT"]:
-        stop("passwords would cross the network in the clear: set CERT and KEY, or keep 127.0.0.1")
+    names.check(settings)
+    if opened := [name for name in ("HUB_PORT", "PROXY_PORT") if int(settings[name]) >= 1024]:
+        stop(f"{opened[0]} must be below 1024, because students could take another port before the hub does")
+    if len(settings["HUB"]) > LONGEST:
+        stop(f"HUB is longer than {LONGEST} letters, too long for the sockets of kernels: {settings['HUB']}")
     try:
         limits.group("test", 2**30, 1.0)
     except OSError as error:
@@ -107,7 +125,7 @@ def install(hub: Path) -> None:
         (hub / ".installed").write_text(new)
     etc = env / "etc" / "jupyter"
     (etc / "labconfig").mkdir(parents=True, exist_ok=True)
-    for name in ("nbgrader_config.py", "jupyter_server_config.json"):
+    for name in ("nbgrader_config.py", "jupyter_server_config.json", "jupyter_server_config.py"):
         shutil.copy(here / name, etc / name)
     shutil.copy(here / "page_config.json", etc / "labconfig")
     settings = env / "share" / "jupyter" / "lab" / "settings"
@@ -126,27 +144,32 @@ def hand_out(hub: Path, teacher: str) -> None:
     shutil.copytree(ROOT / "notebooks", copies)
     course = Path("~" + teacher).expanduser() / "course"
     places = {"HOME": course.parent, "PATH": f"{python.parent}:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    places |= {"TMPDIR": course.parent, "GIT_CONFIG_GLOBAL": "/dev/null"}
     as_teacher = {"user": teacher, "env": {name: str(value) for name, value in places.items()}}
     (hub / "exchange").mkdir(exist_ok=True)
     (hub / "exchange").chmod(0o1777)  # nbgrader wants it open; 1: nobody deletes what is another's
+    # From here on, nothing is done as root: a link or a git hook of the teacher has the teacher's rights.
+    pull.mkdir(exist_ok=True)
+    if pull.stat().st_uid == 0:
+        run("chown", "--recursive", "--no-dereference", f"{teacher}:", pull)
     layout = ["-m", "mha_lab.grading", "layout", course, "--chapters", copies]
     run(python, *layout, cwd=hub, **as_teacher)
-    run(python, "-W", "ignore", "-c", RELEASE, *(c.stem for c in chapters), cwd=course, **as_teacher)
-    shutil.copytree(course / "release", pull, dirs_exist_ok=True)
+    stems = [chapter.stem for chapter in chapters]
+    run(python, "-W", "ignore", "-c", RELEASE, pull, *stems, cwd=course, **as_teacher)
     git = ["git", "-C", pull, "-c", "user.name=the course", "-c", "user.email=nobody@localhost"]
-    run("git", "init", "--quiet", "--initial-branch=main", pull)
-    run(*git, "add", "--all")
-    run(*git, "commit", "--quiet", "--allow-empty", "--message=The chapters")
-    run("chmod", "-R", "u=rwX,go=rX", pull)
+    run("git", "init", "--quiet", "--initial-branch=main", pull, **as_teacher)
+    run(*git, "add", "--all", **as_teacher)
+    run(*git, "commit", "--quiet", "--allow-empty", "--message=The chapters", **as_teacher)
     (hub / "gitconfig").write_text(f"[safe]\n\tdirectory = {pull}\n\tdirectory = {pull}/.git\n")
     (hub / ".handed-out").write_text(new)
 
 
 def proxy(settings: dict[str, str]) -> list[str]:
     """The command of configurable-http-proxy; its token is in the environment."""
-    url = urlsplit(settings["HUB_URL"])
+    ip, port = names.listening(settings)
     command = [f"{settings['HUB']}/node_modules/.bin/configurable-http-proxy"]
-    command += ["--ip", url.hostname, "--port", str(url.port or {"http": 80, "https": 443}[url.scheme])]
+    command += ["--ip", ip, "--port", str(port)]
+    command += [] if settings["ONE_NAME"] else ["--host-routing"]
     command += ["--api-ip", "127.0.0.1", "--api-port", settings["PROXY_PORT"], "--log-level", "warn"]
     command += ["--error-target", f"http://127.0.0.1:{settings['HUB_PORT']}/hub/error"]
     return command + (
@@ -182,21 +205,30 @@ def keep_running(commands: dict[str, list[str]], environment: dict[str, str], st
 def main(file: str) -> None:
     """See the module."""
     settings = {name: os.environ.get(name) or usual for name, usual in SETTINGS.items()}
-    look(settings)
+    settings["HUB_URL"] = settings["HUB_URL"].rstrip("/")
+    try:
+        look(settings)
+    except ValueError as reason:
+        stop(str(reason))
     hub, given = Path(settings["HUB"]), Path(file).resolve()
     state = hub / "state"
     state.mkdir(parents=True, exist_ok=True)
     state.chmod(0o700)
+    (hub / "private").mkdir(exist_ok=True)
+    (hub / "private").chmod(0o711)  # only root makes names in it: a folder for each account
     if not given.is_file():
         stop(f"there is no class list {given}; its first line is: id,first_name,last_name,email")
     try:
         passwords = state / "passwords.csv"
         new = accounts.make([settings["TEACHER"]], accounts.TEACHERS, passwords)
-        new += accounts.make(accounts.listed(given), accounts.STUDENTS, passwords)
+        listed = accounts.listed(given)
+        shutil.copy(given, state / "class.csv")
+        new += accounts.make(listed, accounts.STUDENTS, passwords)
     except ValueError as reason:
         stop(str(reason))
     install(hub)
     hand_out(hub, settings["TEACHER"])
+    accounts.end(listed)  # an older program could listen where the hub will be
     if new:
         print(f"{len(new)} new accounts; their first passwords are in {passwords}")
     token = {"CONFIGPROXY_AUTH_TOKEN": secrets.token_hex(32), "CLASS": str(given)}
@@ -205,8 +237,14 @@ def main(file: str) -> None:
         "proxy": proxy(settings),
         "hub": [str(hub / "env/bin/jupyterhub"), "--config", str(ROOT / "hub/jupyterhub_config.py")],
     }
+    if lost := names.unknown(listed, settings):
+        print(f"{len(lost)} names lead nowhere from here, such as {lost[0]}: the DNS entry with * is missing")
+    if settings["ONE_NAME"]:
+        print(f"ONE_NAME is set, so {names.OPEN}")
     print(f"the hub is at {settings['HUB_URL']}; Ctrl-C ends it; its log is {state / 'hub.log'}", flush=True)
-    keep_running(commands, os.environ | settings | token | path, state)
+    with names.hold(settings):
+        keep_running(commands, os.environ | settings | token | path, state)
+    accounts.end(listed)
 
 
 if __name__ == "__main__":

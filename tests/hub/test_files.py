@@ -4,19 +4,29 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 from traitlets.config import Config
 
+from tests.hub.running import certificate
 from tests.notebooks.chapters import ROOT
 
 HUB = ROOT / "hub"
 ACCOUNTS, LIMITS = (runpy.run_path(str(HUB / f"{name}.py")) for name in ("accounts", "limits"))
 SCHEMA = os.environ.get("Z2JH_SCHEMA", "")  # values.schema.json of the chart
+
+
+@pytest.fixture
+def start(monkeypatch):
+    """What start.py defines."""
+    monkeypatch.syspath_prepend(HUB)
+    return runpy.run_path(str(HUB / "start.py"))
 
 
 def class_list(folder, text):
@@ -91,6 +101,7 @@ def test_a_teacher_who_grades_has_more_memory_than_a_student(monkeypatch):
     [
         ({"HUB_URL": "http://0.0.0.0:8000"}, "set CERT and KEY"),
         ({"PATH": ""}, "programs are missing: apt install"),
+        ({"HUB_PORT": "8081"}, "HUB_PORT must be below 1024"),
     ],
 )
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="the hub starts as root only")
@@ -107,8 +118,111 @@ def test_a_hub_that_is_not_safe_or_complete_does_not_start(tmp_path, settings, r
     assert not (tmp_path / "hub").exists()
 
 
+CERTIFICATES = {"one": ["hub.test"], "wildcard": ["hub.test", "*.hub.test"]}
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """``{name: (certificate, key)}``."""
+    if not shutil.which("openssl"):
+        pytest.skip("no openssl")
+    made = {}
+    for name, hosts in CERTIFICATES.items():
+        made[name] = certificate(tmp_path_factory.mktemp(name), *hosts)
+    return made | {"mixed": [made["one"][0], made["wildcard"][1]]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "files", "reason"),
+    [
+        ({"HUB_URL": "https://hub.test", "LISTEN": "0.0.0.0:443"}, "wildcard", ""),
+        ({"HUB_URL": "https://hub.test", "ONE_NAME": "yes"}, "one", ""),
+        ({"HUB_URL": "https://hub.test", "LISTEN": "127.0.0.1:8000"}, "", ""),  # behind a web server
+        ({"HUB_URL": "http://localhost:9000"}, "", ""),
+        ({"HUB_URL": "https://hub.test"}, "one", "refused for teacher.hub.test: Hostname mismatch"),
+        ({"HUB_URL": "https://other.test"}, "wildcard", "refused for other.test: Hostname mismatch"),
+        ({"HUB_URL": "https://hub.test"}, "mixed", "are not a certificate and its key"),
+        ({"HUB_URL": "http://hub.test"}, "wildcard", "begins with https://"),
+        ({"HUB_URL": "http://127.0.0.1:8000"}, "", "127.0.0.1 is a number"),
+        ({"HUB_URL": "http://hub.test:8000", "ONE_NAME": "yes"}, "", "in the clear"),
+        ({"LISTEN": "0.0.0.0:8000"}, "", "in the clear"),
+        ({"HUB_URL": "https://hub.test", "LISTEN": "0.0.0.0:443"}, "", "in the clear"),
+        ({"HUB_URL": "hub.test"}, "", "an address such as https://hub.example.org"),
+    ],
+)
+def test_each_server_has_a_name_that_the_certificate_names(start, certificates, settings, files, reason):
+    given = dict(zip(("CERT", "KEY"), certificates[files], strict=True)) if files else {}
+    check = partial(start["names"].check, start["SETTINGS"] | given | settings)
+    if not reason:
+        return check()
+    with pytest.raises(ValueError, match=re.escape(reason)) as stopped:
+        check()
+    if "refused" in reason or "number" in reason:  # then it explains what to ask for
+        assert len(str(stopped.value).splitlines()) == 5
+        assert "*." in str(stopped.value)
+        assert "ONE_NAME=yes" in str(stopped.value)
+
+
+def test_names_that_lead_nowhere_are_counted(start, monkeypatch):
+    def look_up(name, port):
+        if not name.startswith("ada."):
+            raise OSError
+
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    settings = start["SETTINGS"] | {"HUB_URL": "https://hub.test"}
+    assert start["names"].unknown(["ada", "bob"], settings) == ["bob.hub.test"]
+    assert start["names"].unknown(["ada", "bob"], settings | {"ONE_NAME": "yes"}) == []
+    assert start["names"].unknown(["ada", "bob"], start["SETTINGS"]) == []
+
+
+def test_who_is_no_longer_listed_is_closed_and_deleted(start, tmp_path, monkeypatch):
+    same, done = runpy.run_path(str(HUB / "class_list.py"))["same"], []
+    names = same.__globals__["accounts"]
+    for name in ("make", "close"):
+        monkeypatch.setattr(names, name, lambda *given, name=name: done.append((name, given[0])))
+
+    def hub(method, path):
+        done.append((method, path))
+        return [{"name": name} for name in ("ada", "bob", "teacher")]
+
+    monkeypatch.setitem(same.__globals__, "hub", hub)
+    listed = class_list(tmp_path, "id\nada\n")
+    same(listed, "teacher", tmp_path / "passwords.csv")
+    deleted = [("close", ["bob"]), ("DELETE", "/users/bob")]
+    assert done == [("make", ["ada"]), ("GET", "/users"), *deleted]
+    done.clear()
+    with pytest.raises(ValueError, match="no column"):
+        same(class_list(tmp_path, "name\nada\n"), "teacher", tmp_path / "passwords.csv")
+    assert done == []
+
+
+def test_only_accounts_of_students_are_closed_and_nothing_of_root_is_ended(monkeypatch):
+    done = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: done.append(command[:1] + command[-1:]))
+    monkeypatch.setattr("grp.getgrnam", lambda name: type("Group", (), {"gr_mem": ["ada"]}))
+    ACCOUNTS["close"](["root", "teacher"])
+    ACCOUNTS["end"](["root"])
+    assert done == []
+
+
+def test_who_listens_at_a_port_is_read_from_the_kernels_table(tmp_path):
+    rows = [
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode",
+        "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 1 1",
+        "   1: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1002        0 1 1",
+        "   2: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000  1003        0 1 1",
+        "   3: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1004        0 1 1",
+    ]
+    (tmp_path / "tcp").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    assert ACCOUNTS["owners"](8080, tmp_path / "tcp") == {1001, 1002}
+    assert ACCOUNTS["owners"](8082, tmp_path / "tcp") == set()
+
+
+@pytest.mark.usefixtures("start")
 def test_every_server_and_port_of_the_hub_is_bound_to_this_machine():
-    assert '"HUB_URL": "http://127.0.0.1:8000"' in _start()
+    start = runpy.run_path(str(HUB / "start.py"))
+    assert start["names"].listening(start["SETTINGS"]) == ("127.0.0.1", 8000)
+    assert [int(start["SETTINGS"][name]) < 1024 for name in ("HUB_PORT", "PROXY_PORT")] == [True, True]
     text = "".join(path.read_text(encoding="utf-8") for path in HUB.glob("*.py"))
     assert "0.0.0.0" not in text
     assert 'c.Spawner.ip = "127.0.0.1"' in text
@@ -125,7 +239,7 @@ def test_what_is_installed_is_pinned_and_names_no_registry():
 
 
 @pytest.mark.parametrize(
-    "name", ["jupyterhub_config", "nbgrader_config", "load_test", "z2jh/nbgrader_config"]
+    "name", ["jupyterhub_config", "class_list", "nbgrader_config", "load_test", "z2jh/nbgrader_config"]
 )
 def test_the_programs_of_the_hub_compile(name):
     path = HUB / f"{name}.py"
@@ -160,6 +274,20 @@ def test_the_minutes_of_the_first_lesson_are_those_of_its_steps():
     guide = (ROOT / "docs" / "before-the-first-lesson.md").read_text(encoding="utf-8")
     steps = re.findall(r"(?m)^## \d\. .+\((\d+) minutes", guide)
     assert re.findall(r"take (\d+) minutes, and about half", guide) == [str(sum(map(int, steps)))]
+
+
+def test_on_kubernetes_each_server_has_a_name_and_nobody_is_an_admin():
+    values = yaml.safe_load((HUB / "z2jh" / "values.yaml").read_text(encoding="utf-8"))
+    hub, https = values["hub"]["config"], values["proxy"]["https"]
+    host = hub["JupyterHub"]["subdomain_host"].removeprefix("https://")
+    assert https["hosts"] == [host, f"*.{host}"]
+    assert hub["JupyterHub"]["cookie_host_prefix_enabled"] is True
+    assert "admin_users" not in hub["Authenticator"]
+    assert values["hub"]["loadRoles"] == {"admin": {"users": [], "services": []}}
+    servers = values["singleuser"]
+    assert servers["networkPolicy"]["enabled"] is True
+    assert servers["networkPolicy"]["egressAllowRules"] == {"cloudMetadataServer": False, "privateIPs": False}
+    assert not any("git-pull" in str(value) for value in servers.values())
 
 
 def test_on_kubernetes_a_file_of_a_user_number_without_a_name_is_collected():

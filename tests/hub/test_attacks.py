@@ -1,0 +1,329 @@
+"""What a student with an account and a browser can try against a running hub; each test is one attack."""
+
+import json
+import os
+import pwd
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from bench.browser import needs_chromium
+from tests.hub.running import ADA, BOB, EVE, SOURCE, TEACHER, needs_hub, running, until
+from tests.hub.student import SCOPES, Student, browser, logged_in, stolen, visit
+
+pytestmark = [pytest.mark.hub, needs_hub, needs_chromium]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A hub as `make hub` starts it, with a name for each server below localhost."""
+    with running(tmp_path_factory.mktemp("hub"), ADA, BOB, EVE) as started:
+        started.attacker(EVE)
+        yield started
+
+
+# --- one link ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("victim", [BOB, TEACHER])
+def test_a_page_of_a_student_can_do_nothing_with_the_account_of_its_visitor(hub, victim):
+    found = visit(hub, victim, *SCOPES[victim])
+    got = {way for way, said in found.items() if said.startswith("2") or said == "set" or "uid=" in said}
+    assert got == set(), found
+    assert stolen(hub) == 0
+    assert not Path(f"~{victim}/pulled").expanduser().exists()
+
+
+# --- rights on the hub ------------------------------------------------------------------------------------
+
+
+def test_nobody_is_an_admin_even_if_the_database_remembers_one(hub):
+    with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
+        database.execute("update users set admin = 1")
+        database.execute(
+            "insert into user_role_map (user_id, role_id, managed_by_auth) "
+            "select users.id, roles.id, 0 from users, roles where roles.name = 'admin' and users.name = ?",
+            [EVE],
+        )
+        database.commit()
+    hub.restart()
+    with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
+        assert database.execute("select count(*) from users where admin").fetchone() == (0,)
+        held = "select count(*) from user_role_map, roles where role_id = roles.id and roles.name = 'admin'"
+        assert database.execute(held).fetchone() == (0,)
+
+
+def test_a_student_reaches_nobody_elses_account_through_the_hub(hub):
+    requests = [
+        ("GET", "/hub/api/users"),
+        ("GET", f"/hub/api/users/{BOB}"),
+        ("POST", f"/hub/api/users/{BOB}/server"),
+        ("DELETE", f"/hub/api/users/{BOB}/server"),
+        ("POST", f"/hub/api/users/{BOB}/tokens"),
+        ("POST", "/hub/api/users/somebody"),
+        ("GET", "/hub/api/proxy"),
+        ("POST", "/hub/api/shutdown"),
+        ("GET", "/hub/admin"),
+    ]
+    with logged_in(hub, EVE) as eve:
+        assert eve.ask_hub("GET", f"/hub/api/users/{EVE}")[0] == 200
+        answers = {request: eve.ask_hub(*request)[0] for request in requests}
+    assert {request: status for request, status in answers.items() if status not in (403, 404)} == {}
+
+
+# --- other accounts on the same machine -------------------------------------------------------------------
+
+LISTEN = """
+import glob, sys, time, zmq
+from pathlib import Path
+uid, found = sys.argv[1], set()
+lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+ports = [int(line[1].split(":")[1], 16) for line in lines if line[3] == "0A" and line[7] == uid]
+places = [f"tcp://127.0.0.1:{port}" for port in ports] + ["ipc://" + path for path in sys.argv[2:]]
+context, sockets = zmq.Context(), []
+for place in places:
+    socket = context.socket(zmq.SUB)
+    socket.connect(place)
+    socket.subscribe(b"")
+    sockets.append(socket)
+print(len(ports), flush=True)
+end = time.monotonic() + 12
+while time.monotonic() < end:
+    for socket in sockets:
+        while socket.poll(20):
+            found.add(b" ".join(socket.recv_multipart()).decode(errors="replace"))
+print(*found)
+"""
+
+
+def test_what_a_kernel_runs_and_prints_is_read_by_nobody_else(hub):
+    with logged_in(hub, BOB) as bob:
+        code = "from jupyter_core.paths import jupyter_runtime_dir\nprint(jupyter_runtime_dir())"
+        sockets = [str(path) for path in Path(bob.run(code).strip()).glob("kernel-*-ipc-*")]
+        words = hub.words(EVE, LISTEN, str(pwd.getpwnam(BOB).pw_uid), *sockets)
+        spy = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(10):
+            time.sleep(1)
+            assert bob.run("print('my ' + 'secret')") == "my secret\n"
+        heard, wrong = spy.communicate(timeout=60)
+    assert int(heard.split()[0]) >= 1, wrong  # it found the server's port, at least
+    assert "secret" not in heard
+
+
+PLACES = """
+import json, os, tempfile, matplotlib, torch._inductor.runtime.cache_dir_utils as inductor
+from IPython.paths import get_ipython_dir
+from jupyter_core.paths import jupyter_runtime_dir
+from torch._inductor.runtime.triton_heuristics import triton_cache_dir
+places = [tempfile.gettempdir(), inductor.default_cache_dir(), inductor.cache_dir(), triton_cache_dir(0)]
+places += [matplotlib.get_configdir(), matplotlib.get_cachedir(), get_ipython_dir(), jupyter_runtime_dir()]
+places += [os.path.expanduser("~/.cache/pip"), os.environ["XDG_RUNTIME_DIR"]]
+print(json.dumps(places))
+"""
+# Whether an account can read a place, or make or replace a name on the way to it.
+OPEN = """
+import json, os, stat, sys
+from pathlib import Path
+for place in map(Path, json.loads(sys.argv[1])):
+    if os.access(place, os.R_OK):
+        print(f"{place} can be read")
+    for name, folder in zip([place, *place.parents], place.parents):
+        sticky = folder.stat().st_mode & stat.S_ISVTX if os.access(folder, os.X_OK) else 0
+        if os.access(folder, os.W_OK) and not (sticky and name.exists() and name.stat().st_uid == 0):
+            print(f"{name} can be made or replaced")
+"""
+
+
+@pytest.mark.parametrize("victim", [BOB, TEACHER])
+def test_nothing_of_a_server_is_where_another_account_can_make_names(hub, victim):
+    with logged_in(hub, victim) as student:
+        printed = student.run(PLACES)
+        assert json.loads(printed), printed
+        done = hub.as_user(EVE, OPEN, printed)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+FAKE = """
+import http.server, sys
+class Fake(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"fake")
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Fake).serve_forever()
+"""
+
+
+def test_a_port_that_a_server_has_lost_is_not_visited(hub):
+    query = "select port, state from spawners join servers on server_id = servers.id where user_id = "
+    query += "(select id from users where name = ?)"
+    with logged_in(hub, BOB) as bob:
+        assert "fake" not in bob.ask_server("GET", "api")[1]
+        with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
+            port, state = database.execute(query, [BOB]).fetchone()
+        os.kill(json.loads(state)["pid"], 9)
+        fake = subprocess.Popen(hub.words(EVE, FAKE, str(port)))
+        answers = []
+        try:
+            for _ in range(24):
+                answers.append(bob.ask_server("GET", "api")[1])
+                time.sleep(0.5)
+        finally:
+            fake.kill()
+            fake.wait()
+    assert "fake" in answers  # or nothing was tried
+    assert "fake" not in answers[-4:]
+
+
+def test_the_ports_of_hub_and_proxy_cannot_be_taken(hub):
+    code = "import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[1])))"
+    for name in ("HUB_PORT", "PROXY_PORT"):
+        assert int(hub.settings[name]) < 1024
+    port = str(urlsplit(hub.url).port)
+    also = "import socket, sys; socket.create_server(('::1', int(sys.argv[1])), family=socket.AF_INET6)"
+    assert "OSError" in hub.as_user(EVE, also, port).stderr
+    free = next(port for port in range(1000, 1024) if str(port) not in hub.settings.values())
+    assert "PermissionError" in hub.as_user(EVE, code, str(free)).stderr
+
+
+def test_a_student_cannot_start_more_processes_than_allowed(hub):
+    code = """
+import subprocess
+running = []
+try:
+    for _ in range(600):
+        running.append(subprocess.Popen(["sleep", "60"]))
+except OSError as error:
+    print(type(error).__name__, len(running) < 400)
+for one in running:
+    one.kill()
+    one.wait()
+"""
+    with logged_in(hub, EVE) as eve:
+        assert eve.run(code) == "BlockingIOError True\n"
+
+
+# --- who leaves -------------------------------------------------------------------------------------------
+
+
+def test_who_leaves_the_class_list_loses_everything_at_once_and_can_come_back(hub):
+    with browser() as chromium:
+        ada = Student(hub, chromium, ADA)
+        ada.run("import subprocess; subprocess.Popen(['setsid', 'sleep', '1000'])")
+        ada.run("open('kept.txt', 'w').write('mine')")
+        made = ada.ask_hub("POST", f"/hub/api/users/{ADA}/tokens", {"note": "own"})[1]
+        token, start = json.loads(made)["token"], f"/hub/api/users/{ADA}/server"
+        assert ada.ask_hub("GET", f"/hub/api/users/{ADA}", token=token)[0] == 200
+        hub.write(BOB, EVE)
+        until(lambda: subprocess.run(["pgrep", "--uid", ADA], check=False).returncode == 1, 20)
+        time.sleep(1)
+        assert ada.ask_hub("POST", start, token=token)[0] == 403
+        assert ada.ask_hub("POST", start)[0] == 403
+        assert ada.ask_hub("GET", f"/hub/api/users/{ADA}")[0] == 403
+        assert ada.ask_server("GET", "api/contents")[0] != 200
+        ada.home.goto(hub.url + "/hub/home")
+        ada.home.fill("#username_input", ADA)
+        ada.home.fill("#password_input", hub.passwords()[ADA])
+        ada.home.click("#login_submit")
+        ada.home.wait_for_selector(".login_error")
+        hub.write(ADA, BOB, EVE)
+        time.sleep(5)
+        assert Student(hub, chromium, ADA).run("print(open('kept.txt').read())") == "mine\n"
+
+
+def test_a_list_that_cannot_be_read_ends_nobody(hub):
+    with logged_in(hub, EVE) as eve:
+        hub.listed.write_text("name\n", encoding="utf-8")
+        time.sleep(4)
+        hub.listed.unlink()
+        time.sleep(4)
+        assert eve.run("print(6 * 7)") == "42\n"
+        hub.write(ADA, BOB, EVE)
+        time.sleep(4)
+        assert eve.ask_hub("GET", f"/hub/api/users/{EVE}")[0] == 200
+
+
+# --- what the teacher opens -------------------------------------------------------------------------------
+
+
+def test_a_link_to_a_submission_opens_nothing_at_the_teachers_name(hub):
+    code = """from pathlib import Path
+folder = Path.home() / "course" / "submitted" / "eve" / "03_splitting_heads"
+folder.mkdir(parents=True)
+(folder / "x.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+(Path.home() / "way").symlink_to(folder)"""
+    assert hub.as_user(TEACHER, code).returncode == 0
+    file = "course/submitted/eve/03_splitting_heads/x.ipynb"
+    # Without /files/, which shows the text of a notebook, in a sandbox of the browser.
+    ways = [f"api/contents/{file}", f"nbconvert/html/{file}", "api/contents/way/x.ipynb"]
+    ways += ["api/contents/course/submitted", f"api/contents/{file.replace('/', '//')}"]
+    with logged_in(hub, TEACHER) as teacher:
+        shown = json.loads(teacher.ask_server("GET", "api/contents/course?content=1")[1])["content"]
+        assert teacher.ask_server("GET", "api/contents?content=1")[0] == 200
+        answers = {way: teacher.ask_server("GET", way)[0] for way in ways}
+    assert {"release", "source"} <= {entry["name"] for entry in shown}
+    assert set(answers.values()) == {404}, answers
+
+
+# --- what root does in folders of others ------------------------------------------------------------------
+
+
+def hand_out(hub):
+    """Hand out once more, as `make hub` does it when a chapter has changed."""
+    (hub.folder / ".handed-out").unlink(missing_ok=True)
+    code = "import sys, start; from pathlib import Path; start.hand_out(Path(sys.argv[1]), sys.argv[2])"
+    words = [sys.executable, "-c", code, str(hub.folder), TEACHER]
+    options = {"cwd": SOURCE / "hub", "capture_output": True, "text": True, "check": False, "timeout": 300}
+    return subprocess.run(words, **options)
+
+
+def test_a_link_in_the_teachers_folder_is_not_handed_out(hub):
+    link = Path(f"~{TEACHER}/course/release/x").expanduser()
+    link.symlink_to("/etc/shadow")
+    done = hand_out(hub)
+    assert done.returncode == 1
+    assert f"{link} is a link" in done.stderr
+    assert not list((hub.folder / "chapters").rglob("x"))
+    link.unlink()
+    assert hand_out(hub).returncode == 0
+
+
+def test_what_git_runs_in_the_teachers_folder_is_not_run_by_root(hub):
+    seen = Path(f"~{TEACHER}/seen").expanduser()
+    git = Path(f"~{TEACHER}/course/release/.git").expanduser()
+    code = f"""from pathlib import Path
+git = Path({str(git)!r})
+(git / "hooks").mkdir(parents=True)
+hook = git / "hooks" / "pre-commit"
+hook.write_text("#!/bin/sh\\nid -un >>{seen}\\n")
+hook.chmod(0o755)
+"""
+    assert hub.as_user(TEACHER, code).returncode == 0
+    done = hand_out(hub)
+    assert done.returncode == 0, done.stderr
+    assert seen.read_text().split() == [TEACHER]
+
+
+def test_students_read_what_is_handed_out_and_cannot_change_it(hub):
+    pull = hub.folder / "chapters"
+    code = "import os, sys; from pathlib import Path\n"
+    code += "print([str(p) for p in Path(sys.argv[1]).rglob('*') if os.access(p, os.W_OK)])\n"
+    code += "print(len(list(Path(sys.argv[1]).glob('*/*.ipynb'))))"
+    writable, chapters = hub.as_user(EVE, code, str(pull)).stdout.splitlines()
+    assert writable == "[]"
+    assert int(chapters) >= 15
+
+
+def test_no_setting_of_the_hub_can_be_read_by_a_student(hub):
+    code = "import os, sys; print([name for name in sys.argv[1:] if os.access(name, os.R_OK)])"
+    names = [str(hub.folder / "state"), *map(str, (hub.folder / "state").glob("*"))]
+    names += [
+        f"/proc/{(hub.folder / 'state' / f'{part}.pid').read_text()}/environ" for part in ("hub", "proxy")
+    ]
+    assert hub.as_user(EVE, code, *names).stdout == "[]\n"

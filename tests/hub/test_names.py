@@ -1,0 +1,39 @@
+"""The hub at a real name with a certificate: what a link of a student can do there."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.browser import needs_chromium
+from tests.hub.running import BOB, EVE, TEACHER, certificate, needs_hub, running
+from tests.hub.student import NAME, SCOPES, logged_in, stolen, visit
+
+pytestmark = [pytest.mark.hub, needs_hub, needs_chromium]
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory):
+    """The same, at a real name with a certificate."""
+    folder = tmp_path_factory.mktemp("named")
+    cert, key = certificate(folder, NAME, f"*.{NAME}")
+    address = {"HUB_URL": f"https://{NAME}:{{port}}", "CERT": cert, "KEY": key}
+    with running(folder, BOB, EVE, **address) as started:
+        started.attacker(EVE)
+        yield started
+
+
+@pytest.mark.parametrize("victim", [BOB, TEACHER])
+def test_a_page_of_a_student_can_do_nothing_with_the_account_of_its_visitor(named, victim):
+    found = visit(named, victim, *SCOPES[victim])
+    got = {way for way, said in found.items() if said.startswith("2") or said == "set" or "uid=" in said}
+    # A page may set cookies for the name above its own: one of these is signed, the other is no secret.
+    assert got == {"cookie, xsrf", "cookie, session"}, found
+    assert stolen(named) == 0
+    assert not Path(f"~{victim}/pulled").expanduser().exists()
+
+
+def test_cookies_that_a_page_sets_for_all_names_do_not_log_anybody_in(named):
+    with logged_in(named, BOB) as bob:
+        names = {cookie["name"] for cookie in bob.profile.cookies([named.url, named.own(BOB)])}
+    kept = {name for name in names if "jupyterhub-hub-login" in name or "jupyterhub-user-" in name}
+    assert kept == {"__Host-jupyterhub-hub-login", f"__Host-jupyterhub-user-{BOB}"}
