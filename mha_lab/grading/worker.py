@@ -28,7 +28,8 @@ from torch import Tensor
 import mha_lab.check
 from mha_lab.check import CheckResult, trace
 from mha_lab.check import _find as asked
-from mha_lab.check.runner import PATIENCE, Plain, decode, encode, in_a_child, limit_memory
+from mha_lab.check.child import limit_memory
+from mha_lab.check.runner import PATIENCE, Plain, decode, encode, in_a_child
 from mha_lab.exercises import Exercise, Rng, copies, find
 from mha_lab.grading.sandbox import MEMORY, fingerprint
 from mha_lab.grading.source import below_head, readable
