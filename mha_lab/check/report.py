@@ -18,6 +18,7 @@ MARKS = {"right": "✓", "wrong": "✗", "open": "○"}
 BARS = {"right": "--jp-success-color1, #2e7d32", "wrong": "--jp-error-color1, #d32f2f"}
 OTHER_BAR = "--jp-border-color1, #808080"
 ENTRY = re.compile(r"[^\s,\[\]()]+")
+MAX_LINE = 3000  # characters of what is said of an answer: an error's text may have 2000
 CODE = "white-space: pre; overflow-x: auto; margin: 6px 0"
 
 
@@ -150,7 +151,14 @@ def make(exercise: Exercise, diagnosis: Diagnosis | None, after: Exercise | None
         lines.append(f"The name of this mistake: {diagnosis.name}")
     example = _example(exercise, *diagnosis.example) if diagnosis.example else []
     headline = f"{name} is not right yet: {none}."
-    return Report(headline, tuple(lines), diagnosis.section, exercise.chapter, "wrong", tuple(example))
+    said, example = (tuple(map(_short, some)) for some in (lines, example))
+    return Report(headline, said, diagnosis.section, exercise.chapter, "wrong", example)
+
+
+def _short(line: str) -> str:
+    """Whatever an answer has returned, nobody reads more of it."""
+    more = len(line) - MAX_LINE
+    return line if more <= 0 else f"{line[:MAX_LINE]} ... and {more:,} more characters"
 
 
 def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> list[str]:

@@ -16,23 +16,18 @@ import builtins
 import contextlib
 import io
 import json
-import math
-import os
-import select
 import signal
 import sys
 import threading
-import time
-import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 
-from mha_lab.check import trace
+from mha_lab.check import child, trace
 from mha_lab.exercises import CHANGEABLE, Exercise, copies
 from mha_lab.exercises._finished import refusing
 from mha_lab.exercises._results import MAX_RESULTS, MAX_WORDS, Outcome, Plain, fits, plain, words
@@ -159,98 +154,28 @@ def run(exercise: Exercise, answer: Any, problems: list[tuple]) -> list[Outcome]
 
 
 def in_a_child(apply: Apply, answer: Any, problems: list[tuple], refused: list[Any]) -> list[Any]:
-    """A message for each problem, read as soon as it is there.
+    """A message for each problem, from a child that may compute for ``SECONDS``: see ``child.run``."""
 
-    The kernel of the system ends a child that has computed for ``SECONDS``: how busy the machine is
-    does not matter. A child that waits is killed by the clock.
-    """
-    reading, writing = os.pipe()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a kernel has threads; the child uses none
-        child = os.fork()
-    if child == 0:
-        _be_the_child(apply, answer, problems, refused, writing)
-    os.close(writing)
-    received, timed_out = b"", True
-    deadline = time.monotonic() + PATIENCE * SECONDS
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            if not select.select([reading], [], [], left)[0]:
-                break
-            chunk = os.read(reading, 1 << 20)
-            if not chunk:
-                timed_out = False
-                break
-            received += chunk
-            if received.count(b"\n") >= len(problems):  # something that it started may still hold the pipe
-                timed_out = False
-                break
-    finally:
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(OSError):
-                kill(child, signal.SIGKILL)
-        os.close(reading)
-        with contextlib.suppress(ChildProcessError):
-            _, status = os.waitpid(child, 0)
-            timed_out |= os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+    @contextlib.contextmanager
+    def around() -> Iterator[None]:
+        with _silent(), refusing(refused):
+            yield
+
+    said = child.run(
+        partial(attempt, apply, answer),
+        problems,
+        seconds=SECONDS,
+        patience=PATIENCE * SECONDS,
+        memory=MEMORY,
+        around=around,
+    )
     messages = []
-    for line in received.split(b"\n")[:-1][: len(problems)]:
+    for line in said.lines:
         try:
             messages.append(json.loads(line))
-        except ValueError:  # bytes that the answer wrote itself
+        except (ValueError, RecursionError):  # bytes that the answer wrote itself
             messages.append(DIED)
-    return messages + [TOO_SLOW if timed_out else DIED] * (len(problems) - len(messages))
-
-
-def _be_the_child(apply: Apply, answer: Any, problems: list[tuple], refused: list[Any], pipe: int) -> None:
-    """Never returns."""
-    try:
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGXCPU):
-            signal.signal(number, signal.SIG_DFL)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nowhere, stream)
-        os.closerange(3, pipe)  # the kernel's sockets and files, so that nothing can be written there
-        os.closerange(pipe + 1, 65536)
-        limit_memory(MEMORY)
-        limit_time(SECONDS)
-        torch.set_num_threads(1)
-        with _silent(), refusing(refused):
-            for arguments in problems:
-                line = json.dumps(attempt(apply, answer, arguments)).encode() + b"\n"
-                while line:
-                    line = line[os.write(pipe, line) :]
-    finally:
-        os._exit(0)
-
-
-def limit_memory(more: int) -> None:
-    """Let this process, and those that it starts, take ``more`` bytes on top of what it has, for good.
-
-    If the system does not say how much it has, the limit does not change.
-    """
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if not Path("/proc/self/statm").exists():
-        return
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    used = pages * os.sysconf("SC_PAGE_SIZE")
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = used + more if hard < 0 else min(used + more, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-def limit_time(seconds: float) -> None:
-    """Let this process compute for so many seconds, rounded up, for good."""
-    import resource
-
-    whole = math.ceil(seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (whole, whole + 1))
+    return messages + [TOO_SLOW if said.too_slow else DIED] * (len(problems) - len(messages))
 
 
 # In this process

@@ -14,7 +14,7 @@ def flaw(result: Any, num_heads: int) -> tuple[str, str] | None:
         return "the-picture", "Your function returns the picture itself; a list of heads is expected."
     array = compare.as_array(result)
     seen = f"Your function returns {compare.kind(result)}; a list of heads is expected."
-    if result in ((), []):
+    if result in ((), []) or (array is not None and array.shape == (0,)):
         return "no-head", "Your list is empty."
     if array is None:
         return "wrong-shape", seen
@@ -25,9 +25,9 @@ def flaw(result: Any, num_heads: int) -> tuple[str, str] | None:
     if array.ndim != 1:
         return "wrong-shape", f"{seen} It should have one axis."
     if array.min() < 0 or array.max() >= num_heads:
-        return "no-such-head", f"Your list is {array.astype(int).tolist()}."
+        return "no-such-head", f"Your list is {compare.brief(array.astype(int).tolist())}."
     if len(set(array.tolist())) < array.size:
-        return "a-head-twice", f"Your list is {array.astype(int).tolist()}."
+        return "a-head-twice", f"Your list is {compare.brief(array.astype(int).tolist())}."
     return None
 
 

@@ -1,6 +1,7 @@
 """Results as plain data, and whether one is the expected one: a tensor, a NumPy array, a list or a number."""
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -238,6 +239,13 @@ def kind(value: Any) -> str:
 
 def _number(array: np.ndarray) -> str:
     return f"a tensor of the single number {array.item():.4g}"
+
+
+def brief(values: list) -> str:
+    """A list in words; of a long one only the beginning."""
+    short = reprlib.Repr()
+    short.maxlist, short.maxlong = MAX_SHOWN, 20
+    return short.repr(values)
 
 
 def sizes(arguments: tuple) -> list[int]:

@@ -47,19 +47,19 @@ def _form(result):
     """What is wrong with the form of a list of heads, and what was seen."""
     if getattr(result, "dtype", "") == "a LiveModel":
         return "the-picture", "Your function returns the picture itself; a list of heads is expected."
-    if result in ((), []):
-        return "none-silent", "Your list is empty."
     array = compare.as_array(result)
+    if result in ((), []) or (array is not None and array.shape == (0,)):
+        return "none-silent", "Your list is empty."
     if array is None or array.ndim != 2 or array.shape[1] != 2:
         return "no-pairs", f"Your function returns {compare.kind(result)}; a list of pairs is expected."
     heads = [tuple(head) for head in array.tolist()]
     if not set(heads) <= ALL:
-        seen = f"Your list is {heads}."
+        seen = f"Your list is {compare.brief(heads)}."
         if _right((head, layer) for layer, head in heads):
             return "head-before-layer", seen
         return "counted-from-1" if _right((a - 1, b - 1) for a, b in heads) else "no-such-head", seen
     if len(set(heads)) < len(heads):
-        return "a-head-twice", f"Your list is {heads}."
+        return "a-head-twice", f"Your list is {compare.brief(heads)}."
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from mha_lab.check.runner import limit_memory
+from mha_lab.check.child import limit_memory
 from mha_lab.grading import intake
 from mha_lab.grading.sandbox import MEMORY
 

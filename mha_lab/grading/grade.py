@@ -6,6 +6,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import nbformat
 import torch
 from nbgrader.apps import NbGraderAPI
 from tqdm import tqdm
@@ -13,7 +14,7 @@ from tqdm import tqdm
 from mha_lab.exercises import find, names
 from mha_lab.grading import apart, gradebook, intake, record, report, summary, tables
 from mha_lab.grading.course import Stop, digest, locked, received, settings, write
-from mha_lab.grading.nbgrader import GradeApart
+from mha_lab.grading.nbgrader import GradeApart, handed_out_functions
 from mha_lab.grading.sandbox import why_not
 from mha_lab.grading.submission import grade_one, keep_secret, show_again, taken
 
@@ -66,6 +67,7 @@ def grade(course: Path, chapter: str, jobs: int = 0) -> int:
         rows = _rows(api, course, chapter, failed, set(found), graded)
         told = [f"points or comments by hand, and a new page of feedback: {student}" for student in changed]
         told += [*_again(course, chapter, left, failed), *gradebook.differences(rows), *_elsewhere(course)]
+        told += _left_out(course, chapter, rows)
         print(*told, sep="\n", end="\n" * bool(told))
         for student, reason in failed.items():
             print(f"not graded: {student!a}: {reason}", file=sys.stderr)
@@ -97,6 +99,7 @@ def report_on(course: Path, chapter: str) -> int:
             report.write_all(course, chapter, rows, gradebook.maximum(api, chapter))
         except OSError as reason:
             raise Stop(f"a report in {course} cannot be written: {reason.strerror}") from None
+        print(*(told := list(_left_out(course, chapter, rows))), sep="\n", end="\n" * bool(told))
     print(f"{course / report.PAGE}\nwith names: {course / report.WITH_NAMES}")
     return 0
 
@@ -141,12 +144,14 @@ def _changed_by_hand(api: NbGraderAPI, course: Path, chapter: str, graded: set[s
 def _warm(course: Path, chapter: str) -> None:
     """Load and compile here, once, what each process would load and compile for itself."""
     torch.set_num_threads(1)  # each of them has one processor
+    file = course / "source" / chapter / f"{chapter}.ipynb"
+    handed_out_functions(tuple(cell.source for cell in nbformat.read(file, as_version=4).cells))
     if sys.platform == "linux":
         for name in names():
             find(name)
         from nbconvert import HTMLExporter
 
-        HTMLExporter().from_filename(course / "source" / chapter / f"{chapter}.ipynb")
+        HTMLExporter().from_filename(file)
 
 
 def _shown(ends: Iterable[tuple[str, str]], many: int) -> Iterator[tuple[str, str]]:
@@ -175,7 +180,7 @@ def _rows(
         row.kept = row.gone or row.student in kept
         done = record.read(course, chapter, row.student) if row.handed_in and not row.reason else None
         if done:
-            row.outcomes, row.again = done.outcomes, done.resubmitted
+            row.outcomes, row.again, row.code = done.outcomes, done.resubmitted, done.answers
         file = done.file if done else _file(course, chapter, row.student)
         row.said_late = [file, "late"] == times.get(row.student, [])[1:]
         row.of_platform = row.student in zipped or (bool(zipped) and not row.handed_in and not row.reason)
@@ -195,6 +200,17 @@ def _again(course: Path, chapter: str, left: list[str], failed: dict[str, str]) 
         done = record.read(course, chapter, student)
         if student not in failed and done and done.resubmitted:
             yield f"handed in again, and graded again: {student}"
+
+
+def _left_out(course: Path, chapter: str, rows: Iterable[gradebook.Row]) -> Iterator[str]:
+    """The cells that were not graded, and the students of whom nothing is known but their points."""
+    for student in (row.student for row in rows if row.handed_in and not row.reason):
+        done = record.read(course, chapter, student)
+        if done is None:
+            file = record.place(course, chapter, student).relative_to(course)
+            yield f"look at this: {student}: {str(file)!a} is missing or damaged; the report leaves it out"
+        else:
+            yield from (f"look at this: {student}: {sentence}" for sentence in done.left_out)
 
 
 def _elsewhere(course: Path) -> list[str]:

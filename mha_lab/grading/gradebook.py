@@ -29,7 +29,7 @@ class Row:
 
     ``points`` and ``automatic`` are by exercise, with and without what was given by hand; ``None`` is not yet
     graded. ``by_hand`` is what the function of this name returns. ``outcomes`` has the words of ``judged``.
-    ``reason`` says why nothing was graded now.
+    ``reason`` says why nothing was graded now. ``code`` has the code of each exercise that a report may show.
     """
 
     student: str
@@ -46,6 +46,7 @@ class Row:
     automatic: dict[str, float | None] = field(default_factory=dict)
     by_hand: dict[str, Any] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
     reason: str = ""
     again: bool = False  # it was handed in before, and has changed since
     kept: bool = False  # it was graded by an earlier run

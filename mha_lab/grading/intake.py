@@ -19,6 +19,7 @@ MAX_FILE = 20 * 2**20  # bytes of a notebook with its pictures
 MAX_CELLS = 1000
 MAX_CELL = 100_000  # characters of one cell
 MAX_TEXT = 1_000_000  # characters of all cells
+MAX_LINES = 5000  # of one cell
 LEFT_OUT = "The grader left out this cell: {}."
 PASTED = re.compile(r"data:[\w/+.-]+;base64,[\w+/=]*")  # a picture in a text
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -127,6 +128,8 @@ def _cell(cell: Any) -> NotebookNode:
         return new_markdown_cell(LEFT_OUT.format("it is damaged"))
     if len(source) > MAX_CELL:
         return new_markdown_cell(LEFT_OUT.format(f"it has more than {MAX_CELL:,} characters"))
+    if len(source.splitlines()) > MAX_LINES:
+        return new_markdown_cell(LEFT_OUT.format(f"it has more than {MAX_LINES:,} lines"))
     taken = new_code_cell(source) if code else new_markdown_cell(source)
     metadata = cell.get("metadata")
     mark = metadata.get("nbgrader") if isinstance(metadata, dict) else None
@@ -134,6 +137,11 @@ def _cell(cell: Any) -> NotebookNode:
     if isinstance(name, str) and name.isprintable() and len(name) < 200:
         taken.metadata["nbgrader"] = {"grade_id": name}
     return taken
+
+
+def is_left_out(text: str) -> bool:
+    """Whether this is a line that stands in the place of a cell. Who types one gains nothing."""
+    return re.fullmatch(LEFT_OUT.format(r"it [a-z][\w ,]{0,100}"), text) is not None
 
 
 def is_copy(name: str, chapter: str) -> bool:

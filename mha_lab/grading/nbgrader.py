@@ -17,9 +17,9 @@ import select
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import nbformat
 from nbconvert.exporters.exporter import ResourcesDict
@@ -34,9 +34,12 @@ from mha_lab.check.diagnosis import Diagnosis, diagnose
 from mha_lab.check.report import Report, make, points
 from mha_lab.check.runner import PATIENCE, SECONDS, read
 from mha_lab.exercises import Exercise, Rng, find, names
+from mha_lab.grading import functions, limits
+from mha_lab.grading.functions import Definition, definitions
+from mha_lab.grading.intake import LEFT_OUT, MAX_CELLS, is_left_out
 from mha_lab.grading.needed import needed
 from mha_lab.grading.sandbox import IMAGE, KINDS, Worker, why_not
-from mha_lab.grading.source import defines, fenced, syntax_error
+from mha_lab.grading.source import looked_at, syntax_error
 from mha_lab.grading.worker import (
     MAX_LINE,
     MAX_OUTPUTS,
@@ -58,6 +61,7 @@ BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 NO_PICTURE = "A picture was left out: it is too large, or not a PNG.\n"
 KEPT = "kernelspec", "language_info"  # of a notebook's metadata; some of the rest runs when it is opened
 OUTCOME = "mha_lab"  # of an output's metadata: the outcome of an exercise, and its points
+ANSWER = "mha_lab_answer"  # of the same: the code that a report may show
 BECAUSE = "because of "  # begins an outcome: the mistake is in another exercise, which this one calls
 BRIEF_SECONDS = 60.0  # kept for a last run, of imports and definitions only
 SLACK = 15.0  # seconds without a word, on top of what a step may take, until a worker counts as blocked
@@ -126,16 +130,21 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
         source = _chapter(self, resources)
         texts = {cell.source for cell in source.cells if cell.cell_type == "markdown"}
         code = {cell.source for cell in source.cells if cell.cell_type == "code"}
+        looked = _looked_at(nb.cells, texts | code)
         cells: list[NotebookNode] = []
         for cell in nb.cells:
             mark = cell.metadata.get("nbgrader", {})
             name = mark.get("grade_id") if isinstance(mark, dict) else None
             name = name if isinstance(name, str) and name in types else None
             kind = cell.cell_type
-            blocks = []
-            if cell.source in code or defines(cell.source):  # its type was changed, by a slip
+            found = looked.get((cell.source, kind == "code"), False)
+            blocks = found if isinstance(found, list) else []
+            if isinstance(found, limits.TooHard):
+                cells.append(new_markdown_cell(LEFT_OUT.format(f"it {found}")))
+                continue
+            if cell.source in code or found is True:  # its type was changed, by a slip
                 kind = "code"
-            elif kind != "code" and cell.source not in texts and (blocks := fenced(cell.source)):
+            elif blocks:
                 kind = "code"
                 cells.append(_plain(cell, "markdown", texts))
             elif name not in answered:
@@ -160,6 +169,23 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
         return nb, resources
 
 
+def _looked_at(cells: list[NotebookNode], given: set[str]) -> dict[tuple[str, bool], Any]:
+    """What ``looked_at`` says of a student's own texts, by the text and whether it is code.
+
+    Together they give no more cells than a notebook may have.
+    """
+    own = {(cell.source, cell.cell_type == "code"): None for cell in cells if cell.source not in given}
+    found = dict(zip(own, limits.each(lambda one: looked_at(*one), [*own]), strict=True))
+    room = MAX_CELLS
+    for cell in cells:
+        one = cell.source, cell.cell_type == "code"
+        blocks = found.get(one)
+        room -= len(blocks) if isinstance(blocks, list) else 0
+        if room < 0 and blocks:
+            found[one] = limits.TooHard(f"and other texts have more than {MAX_CELLS} blocks of code")
+    return found
+
+
 def _chapter(preprocessor: nbgrader.NbGraderPreprocessor, resources: ResourcesDict) -> NotebookNode:
     """The chapter that was handed out."""
     about = resources["nbgrader"]
@@ -172,7 +198,8 @@ def _plain(cell: NotebookNode, kind: str, texts: set[str]) -> NotebookNode:
     """A learner's cell with nothing but its text."""
     if kind == "code":
         return new_code_cell(cell.source)
-    return new_markdown_cell(cell.source if cell.source in texts else _as_typed(cell.source))
+    ours = cell.source in texts or is_left_out(cell.source)
+    return new_markdown_cell(cell.source if ours else _as_typed(cell.source))
 
 
 def _source_of(cell: NotebookNode | None) -> str | None:
@@ -360,8 +387,7 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
         """See the class."""
         if missing := why_not(self.isolation, self.image):
             raise RuntimeError(f"nothing was graded, for lack of a sandbox: {missing}. See docs/grading.md")
-        chapter = _chapter(self, resources).cells if resources else []
-        handed_out = {cell.source for cell in chapter}
+        chapter = [cell.source for cell in _chapter(self, resources).cells] if resources else []
         steps: list[Step] = []
         checks: dict[str, Check] = {}
         for cell in nb.cells:
@@ -378,9 +404,8 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
             else:
                 cell.outputs = [_not_graded()]
         runs = [step for step in steps if not step.check]
-        cells = [step.cell.source for step in runs]
-        sources = needed(cells, [cell not in handed_out for cell in cells], names())
-        for step, source in zip(runs, sources, strict=True):
+        theirs = _read([step.cell.source for step in runs], chapter)
+        for step, source in zip(runs, theirs.needed, strict=True):
             step.source = source
         end = time.monotonic() + self.seconds
         short = end - min(BRIEF_SECONDS, self.seconds / 2)
@@ -395,10 +420,12 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
         for step in runs:
             step.cell.outputs = _outputs(step, room)
         for name, check in checks.items():
-            check.unread = _unread(name, steps)
+            check.unread = _unread(name, runs, theirs.errors)
+        code = functions.answers(theirs.functions, handed_out_functions(tuple(chapter)), checks)
         for name, (report, earned, outcome, notes) in judged(checks).items():
             notes += ["The time for this submission was over."] * (over and not earned)
-            checks[name].cell.outputs = _shown(report, earned, outcome, notes)
+            about = {OUTCOME: [outcome, earned], ANSWER: functions.short(code.get(name, ""))}
+            checks[name].cell.outputs = _shown(report, earned, about, notes)
         return nb, resources
 
     def _seed(self, name: str) -> dict[str, int]:
@@ -503,13 +530,53 @@ def _lines(pipe: int, end: float, silence: float, room: Room) -> Iterator[dict]:
             yield said
 
 
-def _unread(name: str, steps: list[Step]) -> str:
+class Read(NamedTuple):
+    """What was read of a submission's cells.
+
+    ``needed`` is what to run of each, ``errors`` why Python cannot read it, or an empty text, and
+    ``functions`` are those that the student's own cells define.
+    """
+
+    needed: list[str]
+    errors: list[str]
+    functions: list[Definition]
+
+
+def _read(cells: list[str], chapter: list[str]) -> Read:
+    """Read the cells in a child; if it cannot be said what is needed of the chapter, that is all."""
+    given = {*chapter}
+    own = [cell not in given for cell in cells]
+    theirs = [cell for cell, mine in zip(cells, own, strict=True) if mine]
+
+    def read(cell: str | None) -> list:
+        return needed(cells, own, names()) if cell is None else [syntax_error(cell), definitions(cell)]
+
+    ran, *found = limits.each(read, [None, *theirs])
+    errors, defined = {}, []
+    for cell, one in zip(theirs, found, strict=True):
+        if isinstance(one, limits.TooHard):
+            errors[cell] = f"The grader cannot read this cell: it {one}."
+        else:
+            errors[cell] = one[0]
+            defined += [Definition(*function) for function in one[1]]
+    ran = cells if isinstance(ran, limits.TooHard) else ran
+    return Read(ran, [errors.get(cell, "") for cell in cells], defined)
+
+
+@lru_cache
+def handed_out_functions(chapter: tuple[str, ...]) -> list[Definition]:
+    """The functions of a chapter, from the texts of its cells: the same for all submissions."""
+    return [function for cell in chapter for function in definitions(cell)]
+
+
+def _unread(name: str, runs: list[Step], errors: list[str]) -> str:
     """The line and the reason, if Python cannot read the last cell that defines this function."""
     said = ""
-    for cell in (step.cell for step in steps if not step.check):
-        mark = cell.metadata.get("nbgrader", {}).get("grade_id")
-        if mark == name or re.search(rf"^\s*(async\s+)?def\s+{name}\b|^{name}\s*=", cell.source, re.M):
-            said = syntax_error(cell.source) or said
+    for step, error in zip(runs, errors, strict=True):
+        mark = step.cell.metadata.get("nbgrader", {}).get("grade_id")
+        defined = rf"^[ \t]*(async[ \t]+)?def[ \t]+{name}\b|^{name}[ \t]*="
+        if error and (mark == name or re.search(defined, step.cell.source, re.M)):
+            said = error
     return said
 
 
@@ -518,12 +585,14 @@ def _not_graded() -> NotebookNode:
     return new_output("error", ename="NotGraded", evalue=why, traceback=[f"NotGraded: {why}"])
 
 
-def _shown(report: Report, earned: int | float, outcome: str, notes: list[str]) -> list[NotebookNode]:
+def _shown(
+    report: Report, earned: int | float, about: dict[str, Any], notes: list[str]
+) -> list[NotebookNode]:
     """The outputs of a check: the report, the notes, and the points as nbgrader reads them."""
     text, page = str(report), report._repr_html_()
     page = re.sub(r'href="\d\d_\w+\.ipynb#', 'href="#', page)  # feedback is one page
     data = {"text/plain": _clean(text), "text/html": _clean(page)}
-    outputs = [new_output("display_data", data=data, metadata={OUTCOME: [outcome, earned]})]
+    outputs = [new_output("display_data", data=data, metadata=about)]
     if notes:
         outputs.append(new_output("stream", name="stdout", text="\n".join([*notes, ""])))
     number = {"text/plain": repr(float(earned))}

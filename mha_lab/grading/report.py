@@ -26,7 +26,7 @@ from mha_lab import explore
 from mha_lab.exercises import find
 from mha_lab.grading import short_test
 from mha_lab.grading.analysis import FEW, Misconception, gain, items, misconceptions
-from mha_lab.grading.answers import answers, names_nobody, short, words
+from mha_lab.grading.answers import names_nobody, words
 from mha_lab.grading.course import write
 from mha_lab.grading.gradebook import Row
 from mha_lab.grading.submission import ALONE
@@ -164,7 +164,7 @@ def _shortest(
     for _, _, text, exercise, student in candidates:
         if student not in chosen and (exercise, text) not in chosen.values() and len(chosen) < TWO:
             chosen[student] = exercise, text
-    return [(exercise, short(text)) for exercise, text in chosen.values()]
+    return [*chosen.values()]
 
 
 # The picture
@@ -233,7 +233,6 @@ def make(
     chapter: NotebookNode,
     rows: Sequence[Row],
     most: Mapping[str, float],
-    submitted: Mapping[str, NotebookNode],
     ticked: short_test.Ticked | None = None,
 ) -> dict[str, str]:
     """The pages by their names.
@@ -242,11 +241,9 @@ def make(
         chapter: the notebook that was handed out.
         rows: the class.
         most: the points of each exercise.
-        submitted: the notebook of each student who was graded.
         ticked: what was ticked in the short test.
     """
     graded, found = [row for row in rows if row.outcomes], misconceptions(rows)
-    code = {student: answers(notebook, chapter, most) for student, notebook in submitted.items()}
     about: dict[str, Any] = {
         "title": title(chapter),
         "policy": ALONE,
@@ -254,7 +251,7 @@ def make(
         "absent": sum(not row.handed_in and not row.reason for row in rows),
         "failed": sum(bool(row.reason) for row in rows),
         "found": found,
-        "treated": treated(found, code, chapter, words(rows)),
+        "treated": treated(found, {row.student: row.code for row in rows}, chapter, words(rows)),
     }
     class_page = about | {
         "items": items(rows, most),
@@ -286,13 +283,8 @@ def _name(row: Row) -> str:
 
 def write_all(course: Path, chapter: str, rows: Sequence[Row], most: Mapping[str, float]) -> None:
     """Write both pages into the course's folder, from what was graded."""
-
-    def notebook(*parts: str) -> NotebookNode:
-        return nbformat.read(course.joinpath(*parts, chapter, f"{chapter}.ipynb"), as_version=4)
-
-    students = [row.student for row in rows if row.outcomes]
-    submitted = {student: notebook("autograded", student) for student in students}
+    handed_out = nbformat.read(course / "source" / chapter / f"{chapter}.ipynb", as_version=4)
     file = course / short_test.FILE
     ticked = short_test.read(file) if file.exists() else None
-    for name, page in make(notebook("source"), rows, most, submitted, ticked).items():
+    for name, page in make(handed_out, rows, most, ticked).items():
         write(course / name, page.encode("utf-8", "replace"))

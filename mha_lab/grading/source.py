@@ -1,7 +1,11 @@
-"""The Python in a cell of a submission: it is read here, and never runs."""
+"""The Python in a cell of a submission: it is read here, and never runs.
+
+Some texts take Python's parser or IPython hours: of a student's text, call this in a child (``limits.each``).
+"""
 
 import ast
 import contextlib
+import itertools
 import platform
 import re
 import textwrap
@@ -10,10 +14,12 @@ import warnings
 from IPython.core.inputtransformer2 import TransformerManager
 
 from mha_lab.exercises import names
+from mha_lab.grading.limits import Refused
 
 UNREADABLE = SyntaxError, ValueError, RecursionError, MemoryError
 MAX_MAGICS = 200  # of one cell: IPython reads the whole cell again for each of them
-MAGIC = re.compile(r"^\s*[%!?,;/]|=\s*[%!]|\?\s*$", re.M)
+MAX_BLOCKS = 100  # of code in one text
+MAGIC = re.compile(r"^[ \t]*[%!?,;/]|=[ \t]*[%!]|\?[ \t]*$", re.M)
 # A magic or a command behind something else, where IPython reads none: `except: !pip install x`.
 INNER = re.compile(r"(?<=[:;])[ \t]*[%!].*")
 LINE = re.compile(r"^[ \t]*[%!].*", re.M)
@@ -93,7 +99,19 @@ def defines(source: str) -> bool:
 
 
 def fenced(text: str) -> list[str]:
-    """The blocks of Python in a Markdown text, if one of them binds the name of an exercise."""
-    blocks = [textwrap.dedent(found[2]) for found in FENCED.finditer(text)]
+    """The blocks of Python in a Markdown text, if one of them binds the name of an exercise.
+
+    Raises:
+        Refused: it has more than ``MAX_BLOCKS``.
+    """
+    found = list(itertools.islice(FENCED.finditer(text), MAX_BLOCKS + 1))
+    if len(found) > MAX_BLOCKS:
+        raise Refused(f"has more than {MAX_BLOCKS} blocks of code")
+    blocks = [textwrap.dedent(one[2]) for one in found]
     blocks = [block for block in blocks if not syntax_error(block)]
     return blocks if any(map(defines, blocks)) else []
+
+
+def looked_at(text: str, code: bool) -> list[str] | bool:
+    """Whether the text of a cell is an answer, whatever its type; else, if it is not code, its blocks."""
+    return defines(text) or (False if code else fenced(text))

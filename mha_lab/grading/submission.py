@@ -3,6 +3,7 @@
 import hmac
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,13 @@ import nbformat
 
 from mha_lab.grading import gradebook, intake, record
 from mha_lab.grading.course import SUBMISSION_SECRET, digest, received, secret, settings
-from mha_lab.grading.nbgrader import OUTCOME
+from mha_lab.grading.nbgrader import ANSWER, OUTCOME
 from mha_lab.grading.record import Record
 
 CHECKED = "checked"  # one clean notebook for each submission: what nbgrader reads
 ERROR = re.compile(r"(?!nbgrader\.)[\w.]+(Error|Exception): ")
 NO_ROOM = "No space left on device", "database or disk is full"
+MAX_REASON = 2000  # characters
 LITTLE = 2**19  # bytes: less than a page of feedback and a graded notebook take
 # A page may show its own content, but must not load or run anything.
 ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:"
@@ -53,10 +55,15 @@ def grade_one(course: Path, chapter: str, grader: str, student: str) -> None:
     api.coursedir.db_url = gradebook.shared(api.coursedir.db_url)
     _done(api.autograde(chapter, student))
     _page(course, chapter, student)
-    outcomes, points = _found(course / "autograded" / student / chapter / f"{chapter}.ipynb")
     again = before is not None and (before.file != digest(data) or before.resubmitted)
-    by_hand = gradebook.by_hand_of(api, chapter, student)
-    record.keep(course, chapter, student, Record(digest(data), grader, outcomes, points, again, by_hand))
+    found = Record(
+        file=digest(data),
+        grader=grader,
+        resubmitted=again,
+        by_hand=gradebook.by_hand_of(api, chapter, student),
+        **_found(course / "autograded" / student / chapter / f"{chapter}.ipynb"),
+    )
+    record.keep(course, chapter, student, found)
 
 
 def show_again(course: Path, chapter: str, student: str) -> None:
@@ -94,15 +101,19 @@ def _comment(page: str, entry: re.Match) -> str:
     return "" if own else entry[0].replace(">Comment<", f">Comment on {entry[1]}<")
 
 
-def _found(autograded: Path) -> tuple[dict[str, str], dict[str, float]]:
-    """What ``GradeApart`` left in the outputs of the checks: the outcome and the points of each exercise."""
-    outcomes, points = {}, {}
+def _found(autograded: Path) -> dict[str, Any]:
+    """What ``GradeApart`` says: the outcome, the points the code of each exercise, and what is left out."""
+    outcomes, points, answers, left_out = {}, {}, {}, Counter()
     for cell in nbformat.read(autograded, as_version=4).cells:
+        left_out.update([cell.source] * (cell.cell_type == "markdown" and intake.is_left_out(cell.source)))
         for output in cell.get("outputs", []):
             if OUTCOME in output.get("metadata", {}):
                 name = gradebook.exercise(cell.metadata.nbgrader.grade_id)
                 outcomes[name], points[name] = output.metadata[OUTCOME]
-    return outcomes, points
+                if code := output.metadata[ANSWER]:
+                    answers[name] = code
+    said = [f"{why}{f' ({many} cells)' * (many > 1)}" for why, many in left_out.items()]
+    return {"outcomes": outcomes, "points": points, "answers": answers, "left_out": said}
 
 
 def _done(result: dict[str, Any]) -> None:
@@ -113,4 +124,4 @@ def _done(result: dict[str, Any]) -> None:
         if full:  # then nbgrader may not have been able to write why it failed
             raise intake.Refused(intake.FULL)
         causes = [line for line in lines if ERROR.match(line)]  # nbgrader's own points to a log of its own
-        raise intake.Refused((causes or lines)[-1])
+        raise intake.Refused((causes or lines)[-1][:MAX_REASON])

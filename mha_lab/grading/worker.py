@@ -28,8 +28,10 @@ from torch import Tensor
 import mha_lab.check
 from mha_lab.check import CheckResult, trace
 from mha_lab.check import _find as asked
-from mha_lab.check.runner import PATIENCE, Plain, decode, encode, in_a_child, limit_memory
+from mha_lab.check.child import limit_memory
+from mha_lab.check.runner import PATIENCE, Plain, decode, encode, in_a_child
 from mha_lab.exercises import Exercise, Rng, copies, find
+from mha_lab.grading import below
 from mha_lab.grading.sandbox import MEMORY, fingerprint
 from mha_lab.grading.source import below_head, readable
 
@@ -41,8 +43,6 @@ MAX_SHOWN = 16 * 2**20  # characters of all outputs together: results of functio
 MAX_LINE = 4 * 2**20  # bytes of one line: parsed as JSON, it may take a hundred times as much memory
 TOO_MUCH = "Too much output; it was left out.\n"
 LEFT_SECONDS = 5  # for what is left of a cell after an error
-DEFINITION = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-ASSIGNMENT = ast.Assign | ast.AnnAssign | ast.AugAssign
 
 
 def encode_problem(arguments: tuple) -> list:
@@ -93,13 +93,6 @@ def _time_limit(seconds: float) -> Iterator[None]:
             signal.setitimer(timer, 0)
 
 
-def _is_quick(node: ast.stmt) -> bool:
-    """An import, a definition, or an assignment that calls nothing, such as ``f = lambda x: g(x)``."""
-    if not isinstance(node, ASSIGNMENT):
-        return isinstance(node, DEFINITION)
-    return isinstance(node.value, ast.Lambda) or not any(isinstance(o, ast.Call) for o in ast.walk(node))
-
-
 def _shell(brief: bool = False) -> Any:
     """IPython without a kernel: no history, no files. If ``brief``, it runs imports and definitions only."""
     from IPython.core.displayhook import DisplayHook
@@ -121,6 +114,8 @@ def _shell(brief: bool = False) -> Any:
 
     class Shell(InteractiveShell):
         """A notebook in which a line that fails costs no definition that stands below it."""
+
+        ran: Callable[[], None] = staticmethod(lambda: None)  # called when a statement has run
 
         def enable_gui(self, gui: str | None = None) -> None:
             """`%matplotlib inline` works, as in a notebook."""
@@ -150,10 +145,18 @@ def _shell(brief: bool = False) -> Any:
             earlier = interactivity if interactivity == "all" else "none"
             for i, node in enumerate(nodelist, 1):
                 how = interactivity if i == len(nodelist) else earlier
-                if await super().run_ast_nodes([node], cell_name, how, compiler, result):
-                    self._run_left(nodelist[i:], cell_name, LEFT_SECONDS)
+                failed = await super().run_ast_nodes([node], cell_name, how, compiler, result)
+                self.ran()
+                if failed:
+                    error = getattr(result, "error_in_exec", None)
+                    line = below.failed_at(getattr(error, "__traceback__", None), cell_name)
+                    self._run_left([*self._inside(node, line), *nodelist[i:]], cell_name, LEFT_SECONDS)
                     return True
             return False
+
+        def _inside(self, node: ast.stmt, line: int) -> list[ast.stmt]:
+            """What is left of a statement that failed at a line."""
+            return below.inside(node, line) if isinstance(node, below.BLOCK) else below.without(node)[:1]
 
         def _run_left(self, nodes: list[ast.stmt], cell_name: str, seconds: float) -> None:
             """Each import, definition and assignment, whether or not those before it fail.
@@ -161,10 +164,27 @@ def _shell(brief: bool = False) -> Any:
             After ``seconds``, only those that are quick. Errors are not shown: the first one has led to them.
             """
             end = time.monotonic() + seconds
-            for node in nodes:
-                if _is_quick(node) or (isinstance(node, ASSIGNMENT) and time.monotonic() < end):
-                    with contextlib.suppress(BaseException), _time_limit(LEFT_SECONDS):
-                        exec(self.compile(ast.Module([node], []), cell_name, "exec"), self.user_ns)
+            for node in filter(None, map(below.kept, nodes)):
+                left = LEFT_SECONDS if below.is_quick(node) else end - time.monotonic()
+                line = self._line_of_error(node, cell_name, left) if left > 0 else 0
+                if line is None:
+                    continue
+                if isinstance(node, below.BLOCK):
+                    self._run_left(below.inside(node, line), cell_name, end - time.monotonic())
+                elif left > 0:
+                    others = below.without(node)
+                    next((o for o in others if self._line_of_error(o, cell_name, left) is None), None)
+
+        def _line_of_error(self, node: ast.stmt, cell_name: str, seconds: float) -> int | None:
+            """Run a statement; ``None`` if all went well, and 0 for an error without a line."""
+            try:
+                with _time_limit(min(seconds, LEFT_SECONDS)):
+                    exec(self.compile(ast.Module([node], []), cell_name, "exec"), self.user_ns)
+            except BaseException as error:
+                return below.failed_at(error.__traceback__, cell_name)
+            finally:
+                self.ran()
+            return None
 
     HistoryManager.enabled = False
     shell = Shell.instance(colors="NoColor", xmode="Minimal", displayhook_class=ShowsResults)
@@ -219,6 +239,7 @@ class _Tries:
         self._exercises = exercises
         self._found: dict[str, list] = {name: [] for name in exercises}
         self._just: set[str] = set()  # tried since the last cell
+        self._seen: dict[str, Any] = {}  # what a name was bound to, or checked, last in this cell
         self._unfinished: dict[str, Any] = {}  # the last definition that missed a name
 
     def after(self, step: int, skip: list[str]) -> None:
@@ -226,9 +247,22 @@ class _Tries:
         self._just = set()
         for name, found in self._found.items():
             answer = self._shell.user_ns.get(name)
+            answer = answer if callable(answer) else self._seen.get(name)
             if callable(answer) and not any(answer is one for one in found) and len(found) < MAX_TRIES:
                 found.append(answer)
                 self._try(step, name, answer, skip)
+        self._seen = {}
+
+    def see(self) -> None:
+        """Keeps the functions of a cell, whose names it may give away: ``f = f(x, 2)``."""
+        space = self._shell.user_ns
+        self._seen |= {name: space[name] for name in self._found if callable(space.get(name))}
+
+    def asked(self, answer: Any) -> CheckResult:
+        """Replaces ``check``: what is asked about is an answer, too, wherever it stands."""
+        result = _elsewhere(answer)
+        self._seen[answer.__name__] = answer
+        return result
 
     def at_check(self, step: int, name: str, skip: list[str]) -> None:
         """Tries what the name is bound to here."""
@@ -308,8 +342,8 @@ def main() -> None:
         print(json.dumps(line), file=said, flush=True)
 
     shell = _shell(request.get("brief", False))
-    mha_lab.check.check = _elsewhere
     tries, room = _Tries(shell, request["exercises"], say), request.get("room", MAX_SHOWN)
+    shell.ran, mha_lab.check.check = tries.see, tries.asked
     for i, step in enumerate(request["steps"]):
         say(step=i)
         if "check" in step:

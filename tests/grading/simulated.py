@@ -9,6 +9,7 @@ import io
 import re
 import string
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import exp
@@ -16,14 +17,14 @@ from pathlib import Path
 from random import Random
 
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_notebook
 
 from mha_lab.exercises import find
 from mha_lab.grading import report, short_test
+from mha_lab.grading.functions import answers, definitions, short
 from mha_lab.grading.gradebook import Row
 from mha_lab.quiz import SHORT_TEST, question
 from tests.check.corpus import Try, tries
-from tests.notebooks.chapters import NAMES, ROOT, read
+from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 
 PAGE = ROOT / "docs" / "class-report-example.html"
 SEED, CHAPTER = 3, "03"
@@ -54,11 +55,10 @@ LAST = [
 
 @dataclass(frozen=True)
 class Class:
-    """Its class list with outcomes, its notebooks, its short test, and what was put in."""
+    """Its class list with outcomes and code, its short test, and what was put in."""
 
     rows: list[Row]
     most: dict[str, float]
-    submitted: dict[str, NotebookNode]
     test: str
     ability: dict[str, float]
     planted: dict[str, set[str]]
@@ -69,6 +69,17 @@ class Class:
             file = Path(folder, short_test.FILE)
             file.write_text(self.test, encoding="utf-8")
             return short_test.read(file)
+
+
+def shown(cells: list[str], handed_out: list[str], exercises: Iterable[str]) -> dict[str, str]:
+    """The code of each exercise as the report may show it, as the grader keeps it."""
+    submitted, given = ([each for cell in part for each in definitions(cell)] for part in (cells, handed_out))
+    return {name: short(text) for name, text in answers(submitted, given, exercises).items()}
+
+
+@cache
+def _chapter() -> NotebookNode:
+    return read(next(name for name in NAMES if name.startswith(CHAPTER)))
 
 
 @cache
@@ -92,7 +103,8 @@ def simulate(seed: int, students: int = 30) -> Class:
     ability = {student: rng.gauss(0, 1) for student in ids}
     planted = {name: set(rng.sample(ids, many * students // 30)) for name, many in PLANTED.items()}
     most = {name: float(find(name).points) for name in pool}
-    rows, submitted = [], {}
+    handed_out = [cell.source for cell in code_cells(_chapter())]
+    rows = []
     for i, student in enumerate(ids):
         must: dict[str, str] = {}
         for name in sorted(PLANTED, key=lambda name: len(_shown_in(pool, name))):
@@ -107,13 +119,14 @@ def simulate(seed: int, students: int = 30) -> Class:
         points = {name: most[name] * (outcome == "right") for name, outcome in outcomes.items()}
         first, last = FIRST[i % len(FIRST)], LAST[i % len(LAST)]
         email = f"{first}.{last}@example.org".lower()
-        rows.append(Row(student, last, first, email, handed_in=True, points=points, outcomes=outcomes))
-        submitted[student] = new_notebook(cells=[new_code_cell(one[0].source) for one in typed if one])
+        code = shown([one[0].source for one in typed if one], handed_out, most)
+        given = {"points": points, "outcomes": outcomes, "code": code}
+        rows.append(Row(student, last, first, email, handed_in=True, **given))
     rows += [
         Row("s90001", "Achterberg", "Emre"),
         Row("s90002", "Baptiste", "Fleur", handed_in=True, reason="it is not a notebook"),
     ]
-    return Class(rows, most, submitted, _ticked(rng, ability), ability, planted)
+    return Class(rows, most, _ticked(rng, ability), ability, planted)
 
 
 def _shown_in(pool: dict[str, list[tuple[Try, str]]], name: str) -> list[str]:
@@ -167,8 +180,7 @@ def _ticked(rng: Random, ability: dict[str, float]) -> str:
 
 def pages(made: Class) -> dict[str, str]:
     """The report about a simulated class."""
-    chapter = read(next(name for name in NAMES if name.startswith(CHAPTER)))
-    return report.make(chapter, made.rows, made.most, made.submitted, made.ticked())
+    return report.make(_chapter(), made.rows, made.most, made.ticked())
 
 
 if __name__ == "__main__":

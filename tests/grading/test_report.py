@@ -11,18 +11,18 @@ from statistics import fmean
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
-from nbformat.v4 import new_code_cell, new_notebook
 
 from mha_lab import quiz
 from mha_lab.exercises import find, names
 from mha_lab.grading import analysis, report, short_test
-from mha_lab.grading.answers import LINES, answers, names_nobody, short, words
+from mha_lab.grading.answers import names_nobody, words
 from mha_lab.grading.course import Stop
+from mha_lab.grading.functions import LINES, WIDTH, answers, definitions, short
 from mha_lab.grading.gradebook import Row
 from mha_lab.grading.report import PAGE, TREATED, WITH_NAMES, ask, explorable, make, treated, used
 from mha_lab.quiz import SHORT_TEST, from_mistakes, question
 from tests.grading import simulated, test_going_on
-from tests.grading.simulated import BY_CHANCE, IDEA, PICKED, PLANTED, SEED, pages, simulate
+from tests.grading.simulated import BY_CHANCE, IDEA, PICKED, PLANTED, SEED, pages, shown, simulate
 from tests.grading.test_round import needs_walls, run
 from tests.notebooks.chapters import NAMES, read
 
@@ -237,7 +237,8 @@ VIEW = "return x.view(x.shape[0], num_heads, x.shape[1], -1)"
 
 
 def submission(*cells):
-    return new_notebook(cells=[*map(new_code_cell, cells)])
+    """The functions in these cells."""
+    return [function for cell in cells for function in definitions(cell)]
 
 
 def view(*lines):
@@ -261,6 +262,7 @@ def test_an_answer_is_code_without_comments_and_with_the_functions_that_it_uses(
     }
     assert short("x\n" * LINES).count("x") == LINES
     assert short("x\n" * (LINES + 1)).splitlines()[-1] == "... (2 more lines)"
+    assert short(f"x = {'1' * WIDTH}") == "x = ..."
 
 
 def test_an_answer_with_a_word_of_the_class_list_is_not_shown():
@@ -269,8 +271,9 @@ def test_an_answer_with_a_word_of_the_class_list_is_not_shown():
     assert listed == {"anna", "ben", "øst", "lia"}
     assert not names_nobody("annaSplit = 1", listed)
     code = {"anna_12": view("anna = 1"), "ben": view("x = x", "y = 1"), "cy": view("longer = 1", "ben2 = 1")}
-    notebooks = {name: submission(text) for name, text in code.items()}
-    page = make(CHAPTER, rows, MOST, notebooks)[PAGE]
+    for each in rows:
+        each.code = shown([code[each.student]], [], MOST)
+    page = make(CHAPTER, rows, MOST)[PAGE]
     assert [pre.text for pre in BeautifulSoup(page, "html.parser").find_all("pre")] == [code["ben"]]
     assert "No other answer can be shown" in page
 
@@ -288,10 +291,12 @@ def test_two_answers_are_of_two_students_and_differ_and_one_student_alone_is_not
 
 def test_a_script_stays_text():
     evil, name = "<script>alert(1)</script>", "<iframe>"
-    rows = [row(student, split_heads="view-without-transpose") for student in ("a", "b")]
-    rows += [Row("c", name, name), Row("d", handed_in=True, reason=evil)]
     code = {"a": view(f"y = '{evil}'"), "b": view("y = '</pre><img src=x onerror=alert(2)>'")}
-    both = make(CHAPTER, rows, MOST, {student: submission(text) for student, text in code.items()})
+    rows = [row(student, split_heads="view-without-transpose") for student in code]
+    for each in rows:
+        each.code = shown([code[each.student]], [], MOST)
+    rows += [Row("c", name, name), Row("d", handed_in=True, reason=evil)]
+    both = make(CHAPTER, rows, MOST)
     for page in both.values():
         soup = BeautifulSoup(page, "html.parser")
         assert (soup.script, soup.iframe) == (None, None)
@@ -299,8 +304,8 @@ def test_a_script_stays_text():
         assert soup.find("meta", {"http-equiv": "Content-Security-Policy"})["content"].startswith(
             "default-src 'none';"
         )
-    shown = [pre.text for pre in BeautifulSoup(both[PAGE], "html.parser").find_all("pre")]
-    assert sorted(shown) == sorted(code.values())
+    on_it = [pre.text for pre in BeautifulSoup(both[PAGE], "html.parser").find_all("pre")]
+    assert sorted(on_it) == sorted(code.values())
     with_names = BeautifulSoup(both[WITH_NAMES], "html.parser").get_text()
     assert f"{name} {name} (c)" in with_names
     assert evil in with_names
@@ -379,9 +384,7 @@ def test_a_heatmap_of_one_misconception_has_room_for_its_name():
 
 
 def test_an_empty_class_has_a_report():
-    both = make(
-        CHAPTER, [Row("a"), row("b", split_heads="right", merge_heads="untouched")], MOST, {"b": submission()}
-    )
+    both = make(CHAPTER, [Row("a"), row("b", split_heads="right", merge_heads="untouched")], MOST)
     assert "No two students share a known misconception." in both[PAGE]
     assert "too few students" in both[PAGE]
     assert "No answer shows a known misconception." in both[PAGE]

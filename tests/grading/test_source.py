@@ -6,12 +6,12 @@ import textwrap
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 from nbgrader.api import Gradebook
 
 from mha_lab.grading.__main__ import CONFIGURATION
-from mha_lab.grading.answers import answers
 from mha_lab.grading.course import settings
+from mha_lab.grading.functions import answers, definitions
 from mha_lab.grading.source import defines, fenced, parse, readable, syntax_error
 from tests.grading.test_by_hand import NAME, assignment
 from tests.grading.test_round import needs_walls, run
@@ -48,8 +48,7 @@ def test_the_python_in_a_text(text, blocks):
 def test_a_definition_is_seen_below_a_magic_and_indented_as_a_whole(before):
     for text in (SPLIT, textwrap.indent(SPLIT, "    ")):
         assert defines(before + text)
-        cells = new_notebook(cells=[new_code_cell(before + text)])
-        assert answers(cells, new_notebook(), ["split_heads"]).keys() == {"split_heads"}
+        assert answers(definitions(before + text), [], ["split_heads"]).keys() == {"split_heads"}
     assert not defines(f"%%writefile answer.py\n{SPLIT}")
 
 
