@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
@@ -107,6 +108,52 @@ def group_kv_heads(layer: MultiHeadAttention, num_kv_heads: int) -> MultiHeadAtt
             parameter.data = heads.mean(dim=1).flatten(0, 1)
         projection.out_features = len(projection.weight)
     return grouped
+
+
+def align_kv_heads(
+    layer: MultiHeadAttention, num_kv_heads: int, x: Float[Tensor, "*batch n d_model"]
+) -> MultiHeadAttention:
+    """A copy that computes the same, with heads whose mean loses less: each is turned onto its group's first.
+
+    ``R_h = argmin of |K_h R^T - K_first|^2`` over the orthogonal ``R``, for the keys ``K_h`` of ``x``; then
+    ``W_k[h]`` and ``W_q[h]`` become ``R_h W_k[h]`` and ``R_h W_q[h]``, so that no score changes. In the same
+    way a head's values are turned, and ``W_o`` undoes it.
+
+    Args:
+        layer: as many KV heads as heads; no ``transform``, ``score`` or gate; it does not change.
+        num_kv_heads: how many groups there will be; it divides the number of heads.
+        x: what the layer gets on some texts, ``(..., n, d_model)``.
+
+    Returns:
+        The copy, for ``group_kv_heads``.
+
+    Source: Jin et al. 2025, "Align Attention Heads Before Merging Them", abstract.
+
+    >>> layer, x = MultiHeadAttention(d_model=6, num_heads=3), torch.randn(9, 6)
+    >>> torch.allclose(align_kv_heads(layer, 1, x)(x)[0], layer(x)[0], atol=1e-5)
+    True
+    """
+    expect.whole_number("num_kv_heads", num_kv_heads)
+    expect.divides("num_kv_heads", num_kv_heads, "the layer's num_heads", layer.num_heads)
+    for name in ("transform", "score", "gate_proj"):
+        if getattr(layer, name) is not None:
+            expect.fail(ValueError, "layer", "queries and keys that can be turned", f"a layer with {name}")
+    if layer.num_kv_heads != layer.num_heads:
+        expect.fail(ValueError, "layer", "a key and a value for each head", f"{layer.num_kv_heads} KV heads")
+    aligned, group = copy.deepcopy(layer), layer.num_heads // num_kv_heads
+    _, key, value = (some.transpose(-3, 0).flatten(1, -2) for some in layer.project(x, x, x))
+    output = aligned.out_proj.weight.data.unflatten(1, (layer.num_heads, -1))
+    with torch.no_grad():
+        for h in range(layer.num_heads):
+            first = h // group * group
+            for some, projections in ((key, (aligned.k_proj, aligned.q_proj)), (value, (aligned.v_proj,))):
+                left, _, right = torch.linalg.svd(some[first].mT @ some[h])
+                turn = left @ right
+                for parameter in (p for projection in projections for p in projection.parameters()):
+                    heads = parameter.data.unflatten(0, (layer.num_heads, -1))
+                    heads[h] = turn @ heads[h]
+            output[:, h] = output[:, h] @ turn.mT
+    return aligned
 
 
 def _kind(module: object) -> str:

@@ -12,7 +12,7 @@ from mha_lab import MultiHeadAttention
 from mha_lab.chapters import language_model, story_model
 from mha_lab.chapters.language_model import ablate_head, next_token_loss
 from mha_lab.chapters.story_model import probe, sample
-from tests.chapters.test_smaller_caches import grouped, shares
+from tests.chapters.test_smaller_caches import aligned, grouped, shares
 from tests.notebooks.chapters import read
 
 trained = cache(story_model.train)
@@ -95,6 +95,7 @@ def test_five_models_answer_less_after_grouping_and_learn_again_in_a_fifth_of_th
     assert max(shares(grouped(model, 1))) <= 0.7
     assert min(shares(grouped(model, 2))) < 0.9
     for count in (1, 2):
+        assert sum(shares(grouped(aligned(model, count), count))) > sum(shares(grouped(model, count))) + 0.1
         assert min(shares(train_more(grouped(model, count), 240))) > 0.9
 
 

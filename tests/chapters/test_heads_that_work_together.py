@@ -10,7 +10,7 @@ import mha_lab
 from mha_lab import MultiHeadAttention
 from mha_lab.chapters import induction, prose
 from mha_lab.chapters.induction import induction_score, predictable_loss, repeated
-from mha_lab.chapters.language_model import ablate_head, next_token_loss, previous_token_score
+from mha_lab.chapters.language_model import Decoder, ablate_head, next_token_loss, previous_token_score
 from mha_lab.scores import RelativePositionBias
 from tests.chapters.test_induction import SEEDS
 from tests.notebooks.chapters import read
@@ -48,6 +48,42 @@ def scores(model):
     """Previous-token scores of layer 0 and induction scores of layer 1."""
     _, weights = model(texts()[0], need_weights=True)
     return previous_token_score(weights[0]).mean(dim=0), induction_score(weights[1], texts()[0])
+
+
+class Smeared(MultiHeadAttention):
+    """``k_j`` becomes ``s k_j + (1 - s) k_(j - 1)``, with a learned ``s = sigmoid(smear)`` for each head."""
+
+    def __init__(self, *sizes, **options):
+        super().__init__(*sizes, **options)
+        self.smear = torch.nn.Parameter(torch.zeros(self.num_heads, 1, 1))
+
+    def project(self, *inputs):
+        query, key, value = super().project(*inputs)
+        share, before = self.smear.sigmoid(), torch.nn.functional.pad(key[..., :-1, :], (0, 0, 1, 0))
+        return query, share * key + (1 - share) * before, value
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_layer_is_enough_for_most_if_its_keys_contain_the_token_before(seed):
+    """The range that step 4 gives; the same layer and the same training without smearing stay above 3."""
+    (low, high), losses = smeared_said(), []
+    for layer in (Smeared, MultiHeadAttention):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            attention = layer(64, 2, score=RelativePositionBias(2, 4))
+            model = Decoder(
+                64, num_layers=1, positions="none", attention=lambda i, one=attention: one, network=False
+            )
+            induction.fit(model, lambda: induction._repeated(32), 1000, lr=0.005, bias_lr=0.15)
+        losses.append(loss_of(model))
+    assert low - 0.1 < losses[0] < high + 0.1
+    assert losses[1] > 3
+
+
+def smeared_said():
+    text = next(cell.source for cell in read(CHAPTER).cells if cell.id == "ch14-4-why")
+    return [float(loss) for loss in re.search(r"the loss is ([\d.]+) to (\d\.\d+)", text).groups()]
 
 
 def without(model, layer, *heads, tokens=None):

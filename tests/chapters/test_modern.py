@@ -10,7 +10,7 @@ import torch
 from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.chapters.language_model import Decoder, attend_with_cache, generate
 from mha_lab.chapters.latent import LatentAttention
-from mha_lab.chapters.modern import from_transformers, group_kv_heads, to_transformers
+from mha_lab.chapters.modern import align_kv_heads, from_transformers, group_kv_heads, to_transformers
 from mha_lab.heads import repeat_kv
 from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import Rotary
@@ -136,6 +136,37 @@ def test_grouping_takes_the_mean_of_each_group_of_heads():
     assert layer.num_kv_heads == HEADS
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@torch.no_grad()
+def test_two_equal_heads_in_other_coordinates_survive_the_mean_only_after_aligning(bias):
+    """Aligning changes nothing that the layer computes; then nothing is lost, and without it most is."""
+    layer = MultiHeadAttention(D_MODEL, 2, d_k=D_K, d_v=5, bias=bias).double()
+    for projection, width in ((layer.k_proj, D_K), (layer.v_proj, 5)):
+        turn, _ = torch.linalg.qr(torch.randn(width, width, dtype=torch.float64))
+        for parameter in projection.parameters():
+            heads = parameter.normal_().unflatten(0, (2, -1))
+            heads[1] = turn @ heads[0]
+    before, x = copy.deepcopy(layer.state_dict()), torch.randn(BATCH, 50, D_MODEL, dtype=torch.float64)
+    aligned, (expected, weights) = align_kv_heads(layer, 1, x), layer(x)
+    assert all(torch.equal(layer.state_dict()[name], part) for name, part in before.items())
+    assert_close(aligned(x)[1], weights, 1e-10)
+    assert_close(aligned(x)[0], expected, 1e-10)
+    assert_close(group_kv_heads(aligned, 1)(x)[0], expected, 1e-10)
+    assert (group_kv_heads(layer, 1)(x)[0] - expected).norm() > 0.3 * expected.norm()
+
+
+def test_heads_are_aligned_within_their_group_only():
+    layer, x = MultiHeadAttention(D_MODEL, HEADS, d_k=D_K, d_v=5).double(), torch.randn(50, D_MODEL).double()
+    aligned = align_kv_heads(layer, KV_HEADS, x)
+    assert_close(aligned(x)[0], layer(x)[0], 1e-12)
+    _, before, _ = layer.project(x, x, x)
+    _, after, _ = aligned.project(x, x, x)
+    for h in range(HEADS):
+        first = 3 * (h // 3)
+        off, was = ((keys[h] - keys[first]).norm() for keys in (after, before))
+        assert torch.allclose(after[h], before[h]) if h == first else off < was, h
+
+
 @pytest.mark.parametrize(("n_query", "n_key"), [(5, 5), (2, 7), (7, 2)])
 @pytest.mark.parametrize("window", [1, 3, 9])
 def test_a_window_counts_back_from_the_query(n_query, n_key, window):
@@ -248,6 +279,12 @@ GROUPED = MultiHeadAttention(12, 4, num_kv_heads=2, window=3)
         (lambda: repeat_kv(torch.ones(2, 3), 2), ValueError, "num_kv_heads, n, width"),
         (lambda: SoftcappedScore(0.0), ValueError, "cap: expected a number above 0"),
         (lambda: group_kv_heads(GROUPED, 3), ValueError, "divides the layer's num_kv_heads = 2"),
+        (lambda: align_kv_heads(GROUPED, 2, torch.ones(5, 12)), ValueError, "each head, got 2 KV heads"),
+        (
+            lambda: align_kv_heads(MultiHeadAttention(12, 4, gate=True), 2, torch.ones(5, 12)),
+            ValueError,
+            "got a layer with gate_proj",
+        ),
         (lambda: from_transformers(torch.nn.Linear(2, 3)), TypeError, "an attention layer of Llama, Mistral"),
         (lambda: from_transformers(llama_3_1()), ValueError, "rope_type 'default', 'linear', or 'yarn'"),
         (lambda: GROUPED.to_torch(), ValueError, "num_kv_heads: expected 4, the only value in"),
