@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from nbgrader.apps import NbGraderAPI
 from tqdm import tqdm
 
 from mha_lab.exercises import find, names
-from mha_lab.grading import apart, gradebook, intake, record, report, summary, tables
+from mha_lab.grading import apart, gradebook, intake, record, report, shapes, summary, tables
 from mha_lab.grading.course import Stop, digest, locked, received, settings, write
 from mha_lab.grading.nbgrader import GradeApart
 from mha_lab.grading.sandbox import why_not
@@ -66,6 +66,7 @@ def grade(course: Path, chapter: str, jobs: int = 0) -> int:
         rows = _rows(api, course, chapter, failed, set(found), graded)
         told = [f"points or comments by hand, and a new page of feedback: {student}" for student in changed]
         told += [*_again(course, chapter, left, failed), *gradebook.differences(rows), *_elsewhere(course)]
+        told += _of_several(course, chapter, found)
         print(*told, sep="\n", end="\n" * bool(told))
         for student, reason in failed.items():
             print(f"not graded: {student!a}: {reason}", file=sys.stderr)
@@ -122,7 +123,7 @@ def _graded(api: NbGraderAPI, course: Path, chapter: str, found: Iterable[str], 
         if done is None or row is None or done.grader != grader:
             continue
         try:
-            data = taken(course, chapter, student)
+            data = taken(course, chapter, student).data
         except intake.Refused:
             continue
         stands = all(row.automatic.get(name) == points for name, points in done.points.items())
@@ -185,7 +186,7 @@ def _rows(
 def _file(course: Path, chapter: str, student: str) -> str:
     """The digest of a submission that was not graded; empty if there is none that can be read."""
     try:
-        return digest(taken(course, chapter, student))
+        return digest(taken(course, chapter, student).data)
     except intake.Refused:
         return ""
 
@@ -195,6 +196,15 @@ def _again(course: Path, chapter: str, left: list[str], failed: dict[str, str]) 
         done = record.read(course, chapter, student)
         if student not in failed and done and done.resubmitted:
             yield f"handed in again, and graded again: {student}"
+
+
+def _of_several(course: Path, chapter: str, found: list[str]) -> Iterator[str]:
+    """A line for each student from whose files one was chosen."""
+    for student in found:
+        with suppress(intake.Refused):
+            picked = taken(course, chapter, student)
+            if picked.why:
+                yield shapes.counts(student, picked)
 
 
 def _elsewhere(course: Path) -> list[str]:
