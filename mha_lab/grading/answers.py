@@ -6,16 +6,13 @@ pattern such as ``"b n (h d) -> b h n d"`` may be the mistake.
 """
 
 import ast
-import re
 from collections.abc import Iterable
 
 from nbformat import NotebookNode
 
-from mha_lab.grading.gradebook import Row
 from mha_lab.grading.source import UNREADABLE, parse
 
 LINES = 9  # of an answer that are shown
-SHORT = 3  # letters of a name that is looked for; many shorter words are code
 
 
 def answers(submitted: NotebookNode, handed_out: NotebookNode, exercises: Iterable[str]) -> dict[str, str]:
@@ -34,24 +31,6 @@ def short(code: str) -> str:
     if len(lines) <= LINES:
         return code
     return "\n".join([*lines[: LINES - 1], f"... ({len(lines) - LINES + 1} more lines)"])
-
-
-def words(rows: Iterable[Row]) -> set[str]:
-    """The words of the class list: parts of names, of ids and of addresses."""
-    found = set()
-    for row in rows:
-        found |= _words(" ".join([row.student, row.first_name, row.last_name, row.email.partition("@")[0]]))
-    return {word for word in found if len(word) >= SHORT}
-
-
-def names_nobody(code: str, listed: set[str]) -> bool:
-    """Whether no word of the class list is in it."""
-    return _words(code).isdisjoint(listed)
-
-
-def _words(text: str) -> set[str]:
-    """``anna_split``, ``annaSplit2`` and ``Anna's`` all contain ``anna``."""
-    return set(re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).casefold()))
 
 
 def _definitions(notebook: NotebookNode) -> list[tuple[str, str]]:

@@ -37,7 +37,7 @@ def collect(course: Path, chapter: str) -> int:
     inbound = Path(exchange.root, api.coursedir.course_id, "inbound")
     if not inbound.is_dir():
         raise Stop(f"there is no {inbound}: has anybody submitted, and is c.Exchange.root right?")
-    latest: dict[str, tuple[float, bytes, str, str]] = {}
+    sent: dict[str, list[tuple[shapes.Picked, str]]] = {}
     refused, chapters = 0, [path.name for path in (course / "source").iterdir()]
     with locked(course):
         record = received(course)
@@ -51,25 +51,27 @@ def collect(course: Path, chapter: str) -> int:
                 picked = shapes.pick(intake.files(inbound, name), chapter, chapters)
                 if exchange.check_owner and _account(picked.owner) != student:
                     raise intake.Refused(f"it belongs to the account {_account(picked.owner)!a}")
-                why = shapes.counts(student, picked) if picked.why else ""
-                this = picked.changed, picked.data, _secret(inbound, name), why
-                latest[student] = max(latest.get(student, (0.0, b"", "", "")), this)
+                sent.setdefault(student, []).append((picked, _secret(inbound, name)))
             except (intake.Refused, OSError) as reason:
                 print(f"not collected: {name!a}: {reason}", file=sys.stderr)
                 refused += 1
-        kept = len(latest)
-        for student, (changed, data, key, why) in latest.items():
+        kept = len(sent)
+        for student, of_one in sent.items():
+            picked, key = max(of_one, key=lambda one: (shapes.is_whole(one[0].data), one[0].changed))
             try:
-                _keep(course / "submitted", student, chapter, data)
+                _keep(course / "submitted", student, chapter, picked.data)
             except OSError as reason:
                 print(f"not collected: {student!a}: {reason.strerror}", file=sys.stderr)
                 refused, kept = refused + 1, kept - 1
                 continue
-            print(*filter(None, [why]), sep="\n", end="\n" * bool(why))
-            moment = datetime.fromtimestamp(changed, UTC)
+            if any(other.changed > picked.changed for other, _ in of_one):
+                print(f"of the submissions of {student!a}, the newest that is whole counts")
+            elif picked.why:
+                print(shapes.counts(student, picked))
+            moment = datetime.fromtimestamp(picked.changed, UTC)
             record.setdefault(chapter, {})[student] = [
                 moment.isoformat(),
-                digest(data),
+                digest(picked.data),
                 *([key] if key else []),
             ]
         write(course / RECEIVED, json.dumps(record, indent=1).encode())

@@ -184,7 +184,11 @@ def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
     for entry in _entries(folder):
         try:
             inside = _inside(entry)
-            near = [name for name in inside if shapes.of_chapter(name, chapter)]
+            near = [
+                name
+                for name in inside
+                if shapes.of_chapter(name, chapter) and not shapes.LEFT_BEHIND.fullmatch(name)
+            ]
             astray = [] if near or not inside else _of_nobody(folder, entry.name, chapter)
         except OSError as error:
             refused[entry.name] = f"its folder cannot be read: {error.strerror}"

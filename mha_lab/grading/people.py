@@ -26,9 +26,13 @@ def bad_name(name: str) -> str:
 def folder_name(given: str) -> str:
     """The name of the folder for somebody whom a platform calls so: a name that ``bad_name`` accepts.
 
+    Nobody can rename a folder in a platform's zip file. A name that needs no change gets none.
+
     Args:
         given: a name, and in most cases ``_`` and the platform's number, which stays as it is.
     """
+    if given.isprintable() and not bad_name(given) and len(given.encode()) <= MAX_BYTES:
+        return given
     name, mark, number = given.rpartition("_")
     if not mark or not number.isalnum():
         name, mark, number = given, "", ""

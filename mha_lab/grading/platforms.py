@@ -5,6 +5,7 @@ files and of folders in a folder, says nothing about whose they are.
 """
 
 import re
+import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -105,7 +106,7 @@ def _sorted(archive: zipfile.ZipFile, places: Sequence[zipfile.ZipInfo]) -> Iter
             yield Sent(path, reason=said.doubt)
             continue
         student = folder_name(said.student)
-        sent = found.setdefault(student.casefold(), Sent(student))
+        sent = found.setdefault(unicodedata.normalize("NFC", student.casefold()), Sent(student))
         sent.names.add(said.student)
         sent.late |= {said.below} if said.late else set()
         # Canvas writes the time of the download. Moodle writes a student's files in the order of their times.

@@ -22,6 +22,7 @@ MAX_FILE = 20 * 2**20  # bytes of a notebook with its pictures, or of a zip file
 MAX_PACKED = 1000  # files in a zip file of one student
 MAX_PATH = 1000  # characters
 TRIES = 10  # files of one student that are read
+ARCHIVES = 3  # zip files of one student that are opened
 NAMED = 3  # files that a reason names
 
 # What programs leave beside a file. Nobody hands it in on purpose.
@@ -181,7 +182,7 @@ def _in_order(
     """Those that may count, the best first. Zip files are opened when nothing before them was taken."""
     yield from loose[Kind.CHAPTER]
     inside: list[File] = []
-    for archive in loose[Kind.ARCHIVE][:TRIES]:
+    for archive in loose[Kind.ARCHIVE][:ARCHIVES]:
         try:
             inside += unpacked(archive)
         except Refused as reason:
