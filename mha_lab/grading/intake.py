@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ MAX_CELLS = 1000
 MAX_CELL = 100_000  # characters of one cell
 MAX_TEXT = 1_000_000  # characters of all cells
 DEEP = 4  # folders in the folder of one student
-MANY = 2000  # files in the folder of one student
+MANY = 2000  # files and folders of one student that are looked at
 LEFT_OUT = "The grader left out this cell: {}."
 PASTED = re.compile(r"data:[\w/+.-]+;base64,[\w+/=]*")  # a picture in a text
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -149,25 +150,25 @@ def files(root: Path, *parts: str, only: Callable[[str], bool] | None = None) ->
         Refused: it, or a folder directly in it, is a link or cannot be read.
     """
     found: list[shapes.File] = []
-
-    def walk(*inside: str) -> None:
-        for entry in _entries(root.joinpath(*parts, *inside)):
-            here = *inside, entry.name
-            if only and not inside and not only(entry.name):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                if len(here) < DEEP:
-                    walk(*here)
-            elif not inside and entry.is_dir():
-                raise Refused(f"{'/'.join((*parts, *here))!a} is a link")
-            elif len(found) < MANY:
-                newness = entry.stat(follow_symlinks=False).st_mtime, shapes.number(entry.name), entry.name
-                found.append(shapes.File("/".join(here), newness, partial(read, root, *parts, *here)))
-
+    folders: list[tuple[str, ...]] = [()]
+    seen = 0
     if root.joinpath(*parts).is_symlink():
         raise Refused(f"{'/'.join(parts)!a} is a link")
     try:
-        walk()
+        for inside in folders:  # it grows: the files that are nearest come first
+            for entry in _entries(root.joinpath(*parts, *inside), MANY - seen):
+                here = *inside, entry.name
+                seen += 1
+                if (only and not inside and not only(entry.name)) or shapes.LEFT_BEHIND.fullmatch(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [here] * (len(here) < DEEP)
+                elif not inside and entry.is_dir():
+                    raise Refused(f"{'/'.join((*parts, *here))!a} is a link")
+                else:
+                    changed = entry.stat(follow_symlinks=False).st_mtime
+                    newness = changed, shapes.number(entry.name), entry.name
+                    found.append(shapes.File("/".join(here), newness, partial(read, root, *parts, *here)))
     except OSError as error:
         raise Refused(f"{'/'.join(parts)!a} cannot be read: {error.strerror}") from None
     return found
@@ -230,8 +231,12 @@ def others(folder: Path, chapters: set[str]) -> list[str]:
     return [name for name in found if not name.rpartition("/")[2].startswith(".")]
 
 
-def _entries(folder: Path) -> list[os.DirEntry]:
-    return sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else []
+def _entries(folder: Path, most: int | None = None) -> list[os.DirEntry]:
+    """What is in a folder, sorted by name, but no more than the first ``most`` that the system names."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(islice(entries, most), key=lambda entry: entry.name)
 
 
 def _inside(entry: os.DirEntry) -> list[str]:

@@ -7,6 +7,7 @@ JOINERS = "\u200c\u200d"
 APOSTROPHES = "'’‘ʼ"
 ODD = set('[]{}*?\\/"<>|:;=')  # nbgrader, Windows or a shell reads more into these
 MAX_BYTES = 160  # of the name of a folder; the number of a platform comes on top
+MAX_NUMBER = 40
 NAMELESS = "student"
 
 
@@ -14,7 +15,7 @@ def bad_name(name: str) -> str:
     """Why a folder's name cannot be a student's; empty if it can."""
     if any(not _can_be_shown(c) for c in name):
         return "its name has a character that cannot be shown; rename the folder"
-    if name != name.strip().strip(JOINERS):
+    if name != _stripped(name):
         return "its name begins or ends with a blank; rename the folder"
     if not _begins(name):
         return "its name must begin with a letter or a digit; rename the folder"
@@ -34,13 +35,13 @@ def folder_name(given: str) -> str:
     if given.isprintable() and not bad_name(given) and len(given.encode()) <= MAX_BYTES:
         return given
     name, mark, number = given.rpartition("_")
-    if not mark or not number.isalnum():
+    if not mark or not number.isalnum() or len(number) > MAX_NUMBER:
         name, mark, number = given, "", ""
     name = " ".join(unicodedata.normalize("NFC", name).split())
     name = "".join("-" if c in ODD else c for c in name if _can_be_shown(c))
     while name and not _begins(name):
         name = name[1:]
-    name = name.encode()[:MAX_BYTES].decode("utf-8", "ignore").strip().strip(JOINERS)
+    name = _stripped(name.encode("utf-8", "ignore")[:MAX_BYTES].decode("utf-8", "ignore"))
     return f"{name or NAMELESS}{mark}{number}"
 
 
@@ -51,6 +52,10 @@ def shown(text: str) -> str:
 
 def _can_be_shown(c: str) -> bool:
     return c.isprintable() or c in JOINERS or c == "\u00a0"
+
+
+def _stripped(name: str) -> str:
+    return name.strip(f" \u00a0{JOINERS}")
 
 
 def _begins(name: str) -> bool:

@@ -6,8 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mha_lab.grading import collect, intake, shapes
+from mha_lab.grading import collect, intake, people, shapes
 from mha_lab.grading.__main__ import CONFIGURATION, main
 from mha_lab.grading.submission import taken
 from tests.grading import handed_in
@@ -168,6 +170,17 @@ def test_in_the_exchange_a_file_must_be_its_owners_and_no_link(course, capsys, m
         assert words in said
 
 
+def test_many_files_and_folders_of_one_student_stop_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "MANY", 50)
+    unpack(tmp_path, {f"mal/{C}/{i}/{j}/x": b"x" for i in range(12) for j in range(12)})
+    unpack(tmp_path, {f"mal/{C}/{C}.ipynb": "x"})
+    assert [file.path for file in intake.files(tmp_path, "mal", C)].count(f"{C}.ipynb") == 1
+    listed = []
+    monkeypatch.setattr(os, "scandir", lambda path, scandir=os.scandir: listed.append(path) or scandir(path))
+    intake.files(tmp_path, "mal", C)
+    assert len(listed) < 60
+
+
 def test_any_bytes_in_place_of_a_zip_file_are_one_sentence():
     """A student's zip file with a few bytes changed is taken, or refused, and nothing else happens."""
     whole = pack({f"x/{C}.ipynb": "x", "y.txt": b"y" * 50})
@@ -177,6 +190,18 @@ def test_any_bytes_in_place_of_a_zip_file_are_one_sentence():
             files = [shapes.File("a.zip", (0,), lambda data=data: (data, 0.0, 0))]
             with suppress(shapes.Refused):
                 assert shapes.pick(files, C).path
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=400, deadline=None)
+def test_every_name_of_a_platform_becomes_the_name_of_a_folder(name):
+    for number in ("_4711", "_anon4", ""):
+        folder = people.folder_name(f"{name}{number}")
+        assert people.bad_name(folder) == ""
+        assert (folder.endswith(number), people.folder_name(folder)) == (True, folder)
+        assert len(folder.encode()) < 210
+        assert "/" not in folder
+        assert people.shown(folder) == folder
 
 
 def test_no_name_takes_long():
