@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nbgrader.exchange.default import ExchangeCollect
 
-from mha_lab.grading import intake, platforms
+from mha_lab.grading import intake, platforms, shapes
 from mha_lab.grading.course import (
     RECEIVED,
     SUBMISSION_SECRET,
@@ -37,8 +37,8 @@ def collect(course: Path, chapter: str) -> int:
     inbound = Path(exchange.root, api.coursedir.course_id, "inbound")
     if not inbound.is_dir():
         raise Stop(f"there is no {inbound}: has anybody submitted, and is c.Exchange.root right?")
-    latest: dict[str, tuple[float, bytes, str]] = {}
-    refused = 0
+    sent: dict[str, list[tuple[shapes.Picked, str]]] = {}
+    refused, chapters = 0, [path.name for path in (course / "source").iterdir()]
     with locked(course):
         record = received(course)
         for name in sorted(path.name for path in inbound.iterdir()):
@@ -48,26 +48,30 @@ def collect(course: Path, chapter: str) -> int:
             try:
                 if reason := intake.bad_name(student):
                     raise intake.Refused(reason)
-                data, changed, owner = intake.read(inbound, name, f"{chapter}.ipynb")
-                if exchange.check_owner and _account(owner) != student:
-                    raise intake.Refused(f"it belongs to the account {_account(owner)!a}")
-                this = changed, data, _secret(inbound, name)
-                latest[student] = max(latest.get(student, (0.0, b"", "")), this)
+                picked = shapes.pick(intake.files(inbound, name), chapter, chapters)
+                if exchange.check_owner and _account(picked.owner) != student:
+                    raise intake.Refused(f"it belongs to the account {_account(picked.owner)!a}")
+                sent.setdefault(student, []).append((picked, _secret(inbound, name)))
             except (intake.Refused, OSError) as reason:
                 print(f"not collected: {name!a}: {reason}", file=sys.stderr)
                 refused += 1
-        kept = len(latest)
-        for student, (changed, data, key) in latest.items():
+        kept = len(sent)
+        for student, of_one in sent.items():
+            picked, key = max(of_one, key=lambda one: (shapes.is_whole(one[0].data), one[0].changed))
             try:
-                _keep(course / "submitted", student, chapter, data)
+                _keep(course / "submitted", student, chapter, picked.data)
             except OSError as reason:
                 print(f"not collected: {student!a}: {reason.strerror}", file=sys.stderr)
                 refused, kept = refused + 1, kept - 1
                 continue
-            moment = datetime.fromtimestamp(changed, UTC)
+            if any(other.changed > picked.changed for other, _ in of_one):
+                print(f"of the submissions of {student!a}, the newest that is whole counts")
+            elif picked.why:
+                print(shapes.counts(student, picked))
+            moment = datetime.fromtimestamp(picked.changed, UTC)
             record.setdefault(chapter, {})[student] = [
                 moment.isoformat(),
-                digest(data),
+                digest(picked.data),
                 *([key] if key else []),
             ]
         write(course / RECEIVED, json.dumps(record, indent=1).encode())
@@ -82,28 +86,31 @@ def collect_zip(course: Path, chapter: str, file: Path) -> int:
         0 if everything was taken; else 1, with a line for each that was not.
     """
     settings(course)
-    kept: set[str] = set()
-    refused = 0
+    kept, refused, chapters = 0, 0, [path.name for path in (course / "source").iterdir()]
     with locked(course):
         record = received(course)
         try:
-            for sent, data in platforms.submissions(file, chapter):
+            for sent in platforms.submissions(file):
                 try:
-                    if isinstance(data, str):
-                        raise intake.Refused(data)
-                    _keep(course / "submitted", sent.student, chapter, data)
+                    if sent.reason:
+                        raise intake.Refused(sent.reason)
+                    picked = shapes.pick(sent.files, chapter, chapters)
+                    _keep(course / "submitted", sent.student, chapter, picked.data)
                 except (intake.Refused, OSError) as reason:
                     why = getattr(reason, "strerror", None) or reason
-                    print(f"not collected: {sent.place.filename!a}: {why}", file=sys.stderr)
+                    print(f"not collected: {sent.student!a}: {why}", file=sys.stderr)
                     refused += 1
                     continue
-                kept.add(sent.student)
+                kept += 1
+                if picked.why:
+                    print(shapes.counts(sent.student, picked))
                 # The platform's clock is not in the file: only whether it says that this was late.
-                record.setdefault(chapter, {})[sent.student] = ["", digest(data), *["late"] * sent.late]
+                late = ["late"] * (picked.path in sent.late)
+                record.setdefault(chapter, {})[sent.student] = ["", digest(picked.data), *late]
         except intake.Refused as reason:
             raise Stop(f"{file}: {reason}") from None
         write(course / RECEIVED, json.dumps(record, indent=1).encode())
-    print(f"{len(kept)} collected into {course / 'submitted'}" + f", {refused} refused" * bool(refused))
+    print(f"{kept} collected into {course / 'submitted'}" + f", {refused} refused" * bool(refused))
     return int(refused > 0)
 
 

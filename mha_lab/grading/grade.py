@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from nbgrader.apps import NbGraderAPI
 from tqdm import tqdm
 
 from mha_lab.exercises import find, names
-from mha_lab.grading import apart, gradebook, intake, record, report, summary, tables
+from mha_lab.grading import apart, gradebook, intake, record, report, shapes, summary, tables
 from mha_lab.grading.course import Stop, digest, locked, received, settings, write
 from mha_lab.grading.nbgrader import GradeApart, handed_out_functions
 from mha_lab.grading.sandbox import why_not
@@ -68,6 +68,7 @@ def grade(course: Path, chapter: str, jobs: int = 0) -> int:
         told = [f"points or comments by hand, and a new page of feedback: {student}" for student in changed]
         told += [*_again(course, chapter, left, failed), *gradebook.differences(rows), *_elsewhere(course)]
         told += _left_out(course, chapter, rows)
+        told += _of_several(course, chapter, found)
         print(*told, sep="\n", end="\n" * bool(told))
         for student, reason in failed.items():
             print(f"not graded: {student!a}: {reason}", file=sys.stderr)
@@ -125,7 +126,7 @@ def _graded(api: NbGraderAPI, course: Path, chapter: str, found: Iterable[str], 
         if done is None or row is None or done.grader != grader:
             continue
         try:
-            data = taken(course, chapter, student)
+            data = taken(course, chapter, student).data
         except intake.Refused:
             continue
         stands = all(row.automatic.get(name) == points for name, points in done.points.items())
@@ -190,7 +191,7 @@ def _rows(
 def _file(course: Path, chapter: str, student: str) -> str:
     """The digest of a submission that was not graded; empty if there is none that can be read."""
     try:
-        return digest(taken(course, chapter, student))
+        return digest(taken(course, chapter, student).data)
     except intake.Refused:
         return ""
 
@@ -211,6 +212,15 @@ def _left_out(course: Path, chapter: str, rows: Iterable[gradebook.Row]) -> Iter
             yield f"look at this: {student}: {str(file)!a} is missing or damaged; the report leaves it out"
         else:
             yield from (f"look at this: {student}: {sentence}" for sentence in done.left_out)
+
+
+def _of_several(course: Path, chapter: str, found: list[str]) -> Iterator[str]:
+    """A line for each student from whose files one was chosen."""
+    for student in found:
+        with suppress(intake.Refused):
+            picked = taken(course, chapter, student)
+            if picked.why:
+                yield shapes.counts(student, picked)
 
 
 def _elsewhere(course: Path) -> list[str]:

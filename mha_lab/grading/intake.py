@@ -8,29 +8,31 @@ import json
 import os
 import re
 import stat
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-MAX_FILE = 20 * 2**20  # bytes of a notebook with its pictures
+from mha_lab.grading import shapes
+from mha_lab.grading.people import bad_name
+from mha_lab.grading.shapes import MAX_FILE, Refused
+
 MAX_CELLS = 1000
 MAX_CELL = 100_000  # characters of one cell
 MAX_TEXT = 1_000_000  # characters of all cells
 MAX_LINES = 5000  # of one cell
+DEEP = 4  # folders in the folder of one student
+MANY = 2000  # files and folders of one student that are looked at
 LEFT_OUT = "The grader left out this cell: {}."
 PASTED = re.compile(r"data:[\w/+.-]+;base64,[\w+/=]*")  # a picture in a text
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-
-
 FULL = "the disk is full: make room, and run the same command again"
-
-
-class Refused(ValueError):
-    """One sentence that says why a submission is not taken."""
 
 
 def read(root: Path, *parts: str) -> tuple[bytes, float, int]:
@@ -144,20 +146,45 @@ def is_left_out(text: str) -> bool:
     return re.fullmatch(LEFT_OUT.format(r"it [a-z][\w ,]{0,100}"), text) is not None
 
 
-def is_copy(name: str, chapter: str) -> bool:
-    """Whether this is a chapter's file, or a copy that a browser or a platform has renamed."""
-    renamed = r"(?:[ _-]+(?:\(\d+\)|copy\d*|\d+)|\(\d+\))*"
-    return re.fullmatch(rf"{re.escape(chapter)}{renamed}\.ipynb", name, re.IGNORECASE) is not None
+def files(root: Path, *parts: str, only: Callable[[str], bool] | None = None) -> list[shapes.File]:
+    """The files in a folder, and in the folders in it, as far as ``DEEP``; no link is followed.
+
+    Args:
+        root: a folder that is ours.
+        parts: the folders below it, which may belong to somebody else.
+        only: of what is directly in the folder, the names to look at; by default all.
+
+    Raises:
+        Refused: it, or a folder directly in it, is a link or cannot be read.
+    """
+    found: list[shapes.File] = []
+    folders: list[tuple[str, ...]] = [()]
+    seen = 0
+    if root.joinpath(*parts).is_symlink():
+        raise Refused(f"{'/'.join(parts)!a} is a link")
+    try:
+        for inside in folders:  # it grows: the files that are nearest come first
+            for entry in _entries(root.joinpath(*parts, *inside), MANY - seen):
+                here = *inside, entry.name
+                seen += 1
+                if (only and not inside and not only(entry.name)) or shapes.LEFT_BEHIND.fullmatch(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [here] * (len(here) < DEEP)
+                elif not inside and entry.is_dir():
+                    raise Refused(f"{'/'.join((*parts, *here))!a} is a link")
+                else:
+                    changed = entry.stat(follow_symlinks=False).st_mtime
+                    newness = changed, shapes.number(entry.name), entry.name
+                    found.append(shapes.File("/".join(here), newness, partial(read, root, *parts, *here)))
+    except OSError as error:
+        raise Refused(f"{'/'.join(parts)!a} cannot be read: {error.strerror}") from None
+    return found
 
 
-def file_of(folder: Path, chapter: str) -> str:
-    """The name of a chapter's file in a student's folder for it; if there are several, the newest."""
-    exact = f"{chapter}.ipynb"
-    entries = [] if folder.is_symlink() or not folder.is_dir() else list(os.scandir(folder))
-    copies = [entry for entry in entries if is_copy(entry.name, chapter)]
-    if not copies or any(entry.is_symlink() or not entry.is_file() for entry in copies):
-        return exact  # reading it says what is wrong
-    return max(copies, key=lambda entry: (entry.stat().st_mtime, entry.name == exact, entry.name)).name
+def handed_in(course: Path, chapter: str, student: str) -> list[shapes.File]:
+    """What a student has in ``submitted/`` for a chapter: files with its name, or in a folder with it."""
+    return files(course, "submitted", student, only=partial(shapes.of_chapter, chapter=chapter))
 
 
 def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
@@ -166,20 +193,36 @@ def students(folder: Path, chapter: str) -> tuple[list[str], dict[str, str]]:
     for entry in _entries(folder):
         try:
             inside = _inside(entry)
+            near = [
+                name
+                for name in inside
+                if shapes.of_chapter(name, chapter) and not shapes.LEFT_BEHIND.fullmatch(name)
+            ]
+            astray = [] if near or not inside else _of_nobody(folder, entry.name, chapter)
         except OSError as error:
             refused[entry.name] = f"its folder cannot be read: {error.strerror}"
             continue
-        near = [name for name in inside if name.casefold().startswith(chapter.casefold())]
+        except Refused as reason:
+            refused[entry.name] = str(reason)
+            continue
         if entry.is_symlink():
             refused[entry.name] = "it is a link"
-        elif near and chapter not in near:
-            refused[entry.name] = f"{near[0]!a} is not in a folder {chapter}/"
+        elif shapes.of_chapter(entry.name, chapter):
+            if inside:
+                refused[entry.name] = "it is the name of a chapter: expected STUDENT/CHAPTER/"
+        elif astray:
+            refused[entry.name] = f"{astray[0]!a} is not in a folder {chapter}/"
         elif near:
             if reason := bad_name(entry.name):
                 refused[entry.name] = reason
             else:
                 found.append(entry.name)
     return found, refused
+
+
+def _of_nobody(folder: Path, student: str, chapter: str) -> list[str]:
+    """Files with a chapter's name in other folders of a student: whose they are cannot be known."""
+    return [f.path for f in files(folder, student) if shapes.kind(f.path, chapter) is shapes.Kind.CHAPTER]
 
 
 def others(folder: Path, chapters: set[str]) -> list[str]:
@@ -190,12 +233,18 @@ def others(folder: Path, chapters: set[str]) -> list[str]:
             found.append(entry.name)
             continue
         with suppress(OSError):
-            found += [f"{entry.name}/{name}" for name in _inside(entry) if name not in chapters]
+            inside = _inside(entry)
+            known = {name for name in inside for each in chapters if shapes.of_chapter(name, each)}
+            found += [f"{entry.name}/{name}" for name in inside if name not in known]
     return [name for name in found if not name.rpartition("/")[2].startswith(".")]
 
 
-def _entries(folder: Path) -> list[os.DirEntry]:
-    return sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else []
+def _entries(folder: Path, most: int | None = None) -> list[os.DirEntry]:
+    """What is in a folder, sorted by name, but no more than the first ``most`` that the system names."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(islice(entries, most), key=lambda entry: entry.name)
 
 
 def _inside(entry: os.DirEntry) -> list[str]:
@@ -205,16 +254,3 @@ def _inside(entry: os.DirEntry) -> list[str]:
         if entry.is_symlink() or not entry.is_dir()
         else sorted(path.name for path in Path(entry.path).iterdir())
     )
-
-
-def bad_name(name: str) -> str:
-    """Why a folder's name cannot be a student's; empty if it can."""
-    if not name.isprintable():
-        return "its name has a character that cannot be shown; rename the folder"
-    if name != name.strip():
-        return "its name begins or ends with a blank; rename the folder"
-    if not name[:1].isalnum():
-        return "its name must begin with a letter or a digit; rename the folder"
-    if odd := sorted(set(name) & set('[]{}*?\\"<>|:;=')):
-        return f"its name contains {' '.join(odd)}; rename the folder"
-    return ""

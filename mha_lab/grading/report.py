@@ -26,7 +26,7 @@ from mha_lab import explore
 from mha_lab.exercises import find
 from mha_lab.grading import short_test
 from mha_lab.grading.analysis import FEW, Misconception, gain, items, misconceptions
-from mha_lab.grading.answers import names_nobody, words
+from mha_lab.grading.anonymous import names_nobody, words
 from mha_lab.grading.course import write
 from mha_lab.grading.gradebook import Row
 from mha_lab.grading.submission import ALONE

@@ -11,7 +11,7 @@ from typing import Any
 
 import nbformat
 
-from mha_lab.grading import gradebook, intake, record
+from mha_lab.grading import gradebook, intake, record, shapes
 from mha_lab.grading.course import SUBMISSION_SECRET, digest, received, secret, settings
 from mha_lab.grading.nbgrader import ANSWER, OUTCOME
 from mha_lab.grading.record import Record
@@ -25,20 +25,20 @@ LITTLE = 2**19  # bytes: less than a page of feedback and a graded notebook take
 ALONE = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:"
 
 
-def taken(course: Path, chapter: str, student: str) -> bytes:
+def taken(course: Path, chapter: str, student: str) -> shapes.Picked:
     """The one file of a submission.
 
     Raises:
-        intake.Refused: it is not a regular file in its place.
+        intake.Refused: there is none, or it is not a regular file.
     """
-    name = intake.file_of(course / "submitted" / student / chapter, chapter)
-    return intake.read(course, "submitted", student, chapter, name)[0]
+    chapters = [path.name for path in (course / "source").iterdir()]
+    return shapes.pick(intake.handed_in(course, chapter, student), chapter, chapters)
 
 
 def grade_one(course: Path, chapter: str, grader: str, student: str) -> None:
     """Take the file, autograde the copy, write the page, and then the record."""
     api = settings(course)
-    data = taken(course, chapter, student)
+    data = taken(course, chapter, student).data
     before = record.read(course, chapter, student)
     notebook = intake.notebook(data)
     folder = course / CHECKED / student / chapter

@@ -8,6 +8,7 @@ from mha_lab.check.observe import SAYS
 from mha_lab.exercises import find, names
 from mha_lab.grading.gradebook import Row
 from mha_lab.grading.nbgrader import BECAUSE
+from mha_lab.grading.people import shown
 from mha_lab.grading.tables import lateness, status, total
 
 WIDTH = 100
@@ -85,7 +86,7 @@ def by_student(rows: Sequence[Row], most: Mapping[str, float]) -> str:
     for name, row, of_each in zip(who, rows, signs_of, strict=True):
         signs = " ".join(f"{sign:>{each}}" for sign in of_each)
         points = f"{total(row):6g}" if row.handed_in and not row.reason else " " * 6
-        about = [] if status(row) == "graded" else [_shown(status(row))]
+        about = [] if status(row) == "graded" else [shown(status(row))]
         about += [f"late: {lateness(row)}"] if lateness(row) else []
         lines.append(f"{name:{wide}}  {signs}  {points}  {'; '.join(about)}".rstrip())
     keys = [f"{number:>2} {name}, {points:g}" for number, (name, points) in enumerate(most.items(), 1)]
@@ -94,7 +95,7 @@ def by_student(rows: Sequence[Row], most: Mapping[str, float]) -> str:
 
 def _name(row: Row) -> str:
     named = f"{row.last_name}, {row.first_name} ({row.student})"
-    return _shown(named if row.last_name else row.student)
+    return shown(named if row.last_name else row.student)
 
 
 def _sign(row: Row, exercise: str) -> str:
@@ -106,8 +107,3 @@ def _sign(row: Row, exercise: str) -> str:
         points = row.points.get(exercise)
         sign = "" if points is None else f"{points:g}"
     return sign + "*" * (exercise in row.by_hand)
-
-
-def _shown(text: str) -> str:
-    """A text of somebody else, for a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,9 @@ from mha_lab.grading.course import write
 from mha_lab.grading.gradebook import Row
 
 COLUMNS = ["assignment", "student_id", "last_name", "first_name", "email", "status", "timestamp", "late"]
+BEGINS = "[-=+@−⁺⁼₊₌﬩﹢﹣﹦﹫＋－＝＠]"  # a formula, in any width
+# A cell may begin after each sign that is no letter and no digit; after a blank, if no other follows.
+FORMULA = re.compile(rf"(?:\A|(?<=[\W_])(?<![ \u00a0']))(?=\s*{BEGINS})|(?<=[ \u00a0])(?={BEGINS}\S)")
 TOTALS = ["raw_score", "late_submission_penalty", "score", "max_score"]
 
 
@@ -113,7 +115,6 @@ def as_csv(lines: Iterable[Iterable[Any]]) -> bytes:
 
 
 def defused(value: Any) -> str:
-    """A text that no spreadsheet reads as a formula."""
+    """A text that no spreadsheet reads as a formula, at whatever sign it splits a line into cells."""
     text = "" if value is None else str(value)
-    first = unicodedata.normalize("NFKC", text.strip()[:1])
-    return f"'{text}" if first in tuple("=+-@") or text != text.strip() else text
+    return FORMULA.sub("'", f"'{text}" if text != text.strip() else text)

@@ -323,6 +323,36 @@ def test_what_a_platform_says_is_kept_if_a_file_cannot_be_graded_and_no_comment_
 
 
 @needs_walls
+def test_odd_names_and_files_are_graded_like_the_others(course):
+    """Names that nbgrader, the tables and the pages must take, each with a file of an unusual name."""
+    files = {
+        "'t Hooft_1": f"{NAME}/Copy of {NAME}.ipynb",
+        "علی\u200cرضا_2": f"{NAME}_final.ipynb",
+        "Jean\u00a0Luc": f"{NAME.upper()}/homework.ipynb.txt",
+    }
+    submit(course, "s0", ANSWERS[0])
+    usual = course / "submitted" / "s0" / NAME / f"{NAME}.ipynb"
+    for student, name in files.items():
+        file = course / "submitted" / student / name
+        file.parent.mkdir(parents=True)
+        shutil.copy(usual, file)
+    for student in STUDENTS:
+        shutil.rmtree(course / "submitted" / student)
+    done = run("grade", course, NAME)
+    assert done.returncode == 0, done.stderr
+    assert scores(course) == dict.fromkeys(files, 1)
+    assert "look at this" not in done.stdout
+    assert "'homework.ipynb.txt' counts: there is no notebook with the name" in done.stdout.replace(
+        f"{NAME.upper()}/", ""
+    )
+    with (course / "grades.csv").open(encoding="utf-8", newline="") as file:
+        assert {line["student_id"] for line in csv.DictReader(file)} == {*files}
+    for student in files:
+        assert (course / "feedback" / student / NAME / f"{NAME}.html").is_file()
+        assert student in (course / "summary.txt").read_text(encoding="utf-8")
+
+
+@needs_walls
 def test_only_what_changed_is_graded_again(course):
     """A new file, points that are no longer in the gradebook, and a disk that was full."""
     shutil.rmtree(course / "submitted" / "s3")

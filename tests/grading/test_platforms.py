@@ -1,64 +1,115 @@
 """Zip files of Moodle and Canvas, and files that a browser has renamed."""
 
 import json
-import os
-import time
 import zipfile
 
 import pytest
 
 from mha_lab.grading import intake
 from mha_lab.grading.__main__ import CONFIGURATION, main
-from mha_lab.grading.platforms import recognised
+from mha_lab.grading.platforms import canvas, moodle
+from mha_lab.grading.shapes import File, Kind, Refused, kind, pick
 
 pytestmark = pytest.mark.grading
 CHAPTER = "03_splitting_heads"
 NAMES = {
-    f"Ada Lovelace_4711_assignsubmission_file/{CHAPTER}.ipynb": ("Ada Lovelace_4711", False),
-    f"Ada Lovelace_4711_assignsubmission_file_/{CHAPTER} (1).ipynb": ("Ada Lovelace_4711", False),
-    f"Ada Lovelace_4711_assignsubmission_file_{CHAPTER}.ipynb": ("Ada Lovelace_4711", False),
-    f"Participant_12_assignsubmission_file_/sub/{CHAPTER}.ipynb": ("Participant_12", False),
-    f"lovelaceada_4711_9001_{CHAPTER}.ipynb": ("lovelaceada_4711", False),
-    f"lovelaceada_LATE_4711_9001_{CHAPTER}-1.ipynb": ("lovelaceada_4711", True),
-    f"LATE_anon_Ab1cD_9001_{CHAPTER}.ipynb": ("anon_Ab1cD", True),
-    f"submissions/ek_5_6_{CHAPTER}.ipynb": ("ek_5", False),
-    "Ada Lovelace_4711_assignsubmission_onlinetext/onlinetext.html": None,
-    f"{CHAPTER}.ipynb": None,
-    f"lovelaceada_4711_9001_{CHAPTER}.pdf": ("lovelaceada_4711", False),
+    (moodle, f"Ada Lovelace_4711_assignsubmission_file/{CHAPTER}.ipynb"): ("Ada Lovelace_4711", False),
+    (moodle, f"Ada Lovelace_4711_assignsubmission_file_/{CHAPTER} (1).ipynb"): ("Ada Lovelace_4711", False),
+    (moodle, f"Ada Lovelace_4711_assignsubmission_file_{CHAPTER}.ipynb"): ("Ada Lovelace_4711", False),
+    (moodle, f"Participant_12_assignsubmission_file_/sub/{CHAPTER}.ipynb"): ("Participant_12", False),
+    (moodle, "Ada Lovelace_4711_assignsubmission_onlinetext/x.html"): ("Ada Lovelace_4711", False),
+    (moodle, f"Ada_Lovelace_4711_assignsubmission_file/{CHAPTER}.ipynb"): None,
+    (moodle, f"lovelaceada_4711_9001_{CHAPTER}.ipynb"): None,
+    (canvas, f"lovelaceada_4711_9001_{CHAPTER}.ipynb"): ("lovelaceada_4711", False),
+    (canvas, f"lovelaceada_LATE_4711_9001_{CHAPTER}-1.ipynb"): ("lovelaceada_4711", True),
+    (canvas, f"LATE_anon_Ab1cD_9001_{CHAPTER}.ipynb"): ("anon_Ab1cD", True),
+    (canvas, "lovelaceada_4711_text.html"): ("lovelaceada_4711", False),
+    (canvas, f"submissions/ek_5_6_{CHAPTER}.ipynb"): None,
+    (canvas, f"{CHAPTER}.ipynb"): None,
+    (canvas, f"lovelaceada_4711_9001_{CHAPTER}.pdf"): ("lovelaceada_4711", False),
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_whose_file_it_is(name):
-    sent = recognised(zipfile.ZipInfo(name))
-    assert (sent and (sent.student, sent.late)) == NAMES[name]
+@pytest.mark.parametrize(("platform", "name"), NAMES)
+def test_whose_file_it_is(platform, name):
+    said = platform(name)
+    assert (said and (said.student, said.late)) == NAMES[platform, name]
 
 
-RENAMED = [" (1)", "(2)", " - Copy", "-Copy1", "-1", "_2", " copy", " - Copy (3)", ""]
-OTHERS = ["x", "_answers", " of Ada", "(x)", "1" * 100]
+@pytest.mark.parametrize("number", [4711, 2026, 28])
+def test_a_file_is_in_doubt_if_other_numbers_than_the_first_may_be_those_of_canvas(number):
+    assert canvas(f"ada_1_{number}_b_2_9001_x.ipynb").doubt
+    assert canvas(f"ada_1_{number}_345_x.ipynb").doubt  # ada_1 may be somebody's own name
+    assert not canvas(f"ada_1_{number}_{CHAPTER}_2026_11_28_v_1_2_x.ipynb").doubt
 
 
-def test_a_copy_is_found_by_its_name():
-    assert all(intake.is_copy(f"{CHAPTER}{end}.ipynb", CHAPTER) for end in RENAMED)
-    assert not any(intake.is_copy(f"{CHAPTER}{end}.ipynb", CHAPTER) for end in OTHERS)
-    assert intake.is_copy(f"{CHAPTER.upper()}.ipynb", CHAPTER)
-    start = time.process_time()
-    assert not intake.is_copy(f"{CHAPTER}{'-1' * 100} x.ipynb", CHAPTER)
-    assert time.process_time() - start < 1  # no expression that never ends
+OF_THIS = [" (1)", "(2)", " - Copy", "-Copy1", "_2", " - Kopie", "_An", "_final", "(x)", " of Ada", "1" * 100]
+KINDS = {
+    **{f"{CHAPTER}{end}.ipynb": Kind.CHAPTER for end in OF_THIS},
+    f"a/b/Copy of {CHAPTER}.ipynb": Kind.CHAPTER,
+    f"{CHAPTER.upper()}.IPYNB": Kind.CHAPTER,
+    f"04_masking_and_{CHAPTER}.ipynb": Kind.CHAPTER,
+    f"{CHAPTER}-checkpoint.ipynb": Kind.CHECKPOINT,
+    f".ipynb_checkpoints/{CHAPTER}-checkpoint.ipynb": Kind.LEFT_BEHIND,
+    f"._{CHAPTER}.ipynb": Kind.LEFT_BEHIND,
+    f"__MACOSX/{CHAPTER}.ipynb": Kind.LEFT_BEHIND,
+    "homework.ipynb": Kind.ANY,
+    "03.ipynb": Kind.ANY,
+    f"1{CHAPTER}.ipynb": Kind.ANY,
+    "28_11_mine.ipynb": Kind.ANY,
+    "04_masking.ipynb": Kind.ANOTHER,
+    "10_of_another_course.ipynb": Kind.ANOTHER,
+    "Copy of 05 Output Projection (1).ipynb": Kind.ANOTHER,
+    f"{CHAPTER}.zip": Kind.ARCHIVE,
+    f"{CHAPTER}.pdf": Kind.OTHER,
+    f"{CHAPTER}.ipynb.pdf": Kind.OTHER,
+    "data.json": Kind.OTHER,
+}
 
 
-def test_the_newest_copy_counts_and_a_link_does_not(tmp_path):
-    old, new = tmp_path / f"{CHAPTER}.ipynb", tmp_path / f"{CHAPTER} (1).ipynb"
-    new.touch()
-    assert intake.file_of(tmp_path, CHAPTER) == new.name
-    old.touch()
-    os.utime(old, (1, 1))
-    assert intake.file_of(tmp_path, CHAPTER) == new.name
-    os.utime(new, (0, 0))
-    assert intake.file_of(tmp_path, CHAPTER) == old.name
-    (tmp_path / f"{CHAPTER} (2).ipynb").symlink_to("/etc/passwd")
-    assert intake.file_of(tmp_path, CHAPTER) == old.name
-    assert intake.file_of(tmp_path / "none", CHAPTER) == old.name
+@pytest.mark.parametrize("name", KINDS)
+def test_what_a_name_says(name):
+    assert kind(name, CHAPTER, [CHAPTER, "04_masking", "05_output_projection"]) is KINDS[name]
+
+
+WHOLE = b'{"cells": [], "nbformat": 4}\n'
+PICKED = {
+    "the newest": ({"a": (1, WHOLE), "b": (2, WHOLE)}, "b", "it is the newest"),
+    "alone": ({"a": (1, WHOLE)}, "a", ""),
+    "alone, and not whole": ({"a": (1, b"")}, "a", ""),
+    "the newest is not whole": (
+        {"a": (1, WHOLE), "b": (2, WHOLE[:9])},
+        "a",
+        "it is the newest that is whole",
+    ),
+    "none is whole": ({"a": (1, b""), "b": (2, b"{")}, "b", "it is the newest, and none is whole"),
+}
+
+
+@pytest.mark.parametrize("case", PICKED)
+def test_of_several_files_one_counts_and_the_teacher_reads_why(case):
+    given, name, why = PICKED[case]
+    files = [
+        File(f"{CHAPTER}_{end}.ipynb", (when,), lambda data=data: (data, 0.0, 0))
+        for end, (when, data) in given.items()
+    ]
+    picked = pick(files, CHAPTER)
+    assert (picked.path, picked.data, picked.why) == (f"{CHAPTER}_{name}.ipynb", given[name][1], why)
+
+
+NONE = {
+    (): f"there is no notebook of {CHAPTER}",
+    ("04_masking.ipynb",): f"there is no notebook of {CHAPTER}, only '04_masking.ipynb'",
+    ("a.rar", ".DS_Store"): f"there is no notebook of {CHAPTER}, only 'a.rar'",
+    ("1", "2", "3", "4"): f"there is no notebook of {CHAPTER}, only '1', '2', '3', ...",
+}
+
+
+@pytest.mark.parametrize("names", NONE)
+def test_if_there_is_none_what_is_there_is_named(names):
+    with pytest.raises(Refused) as refused:
+        pick([File(name, (0,), lambda: (WHOLE, 0.0, 0)) for name in names], CHAPTER, ["04_masking"])
+    assert str(refused.value) == NONE[names]
 
 
 @pytest.fixture
@@ -82,19 +133,19 @@ def pack(file, files):
 def test_a_zip_file_is_collected_and_writes_nowhere_else(course, tmp_path, capsys):
     link = zipfile.ZipInfo(f"linked_1_2_{CHAPTER}.ipynb")
     link.external_attr = 0o120777 << 16
-    older = zipfile.ZipInfo(f"ek_5_7_{CHAPTER}-2.ipynb", (2020, 1, 1, 0, 0, 0))
+    newer = zipfile.ZipInfo(f"ek_5_7_{CHAPTER}-2.ipynb", (2020, 1, 1, 0, 0, 0))
     file = pack(
         tmp_path / "all.zip",
         {
             f"lovelaceada_LATE_4711_9001_{CHAPTER} (1).ipynb": "late",
-            f"ek_5_6_{CHAPTER}.ipynb": "newest",
-            older: "older",
+            f"ek_5_6_{CHAPTER}.ipynb": "older, and written later",
+            newer: '{"cells": "newest"}',
             "doe_8_9_04_masking.ipynb": "of another chapter",
             "doe_8_10_homework.ipynb": "renamed",
             "doe_8_11_remarks.docx": "beside a notebook",
             "poe_6_1_homework.docx": "in place of a notebook",
             f"../../evil_1_2_{CHAPTER}.ipynb": "elsewhere",
-            f".._3_4_{CHAPTER}.ipynb": "above",
+            f".._3_4_{CHAPTER}.ipynb": "of dots",
             f"big_1_2_{CHAPTER}.ipynb": b" " * (intake.MAX_FILE + 1),
             link: "/etc/passwd",
         },
@@ -104,14 +155,14 @@ def test_a_zip_file_is_collected_and_writes_nowhere_else(course, tmp_path, capsy
     assert found == {
         f"submitted/{student}/{CHAPTER}/{CHAPTER}.ipynb": content
         for student, content in {
-            "lovelaceada_4711": "late", "ek_5": "newest", "doe_8": "renamed", "evil_1": "elsewhere",
+            "lovelaceada_4711": "late", "ek_5": '{"cells": "newest"}', "doe_8": "renamed",
+            "student_3": "of dots",
         }.items()
     }  # fmt: skip
     said = capsys.readouterr().err
-    assert f"'doe_8_9_04_masking.ipynb': it is not {CHAPTER}.ipynb" in said
-    assert "its name must begin with a letter" in said
-    assert "'poe_6_1_homework.docx': it is no notebook" in said
-    assert "remarks" not in said
+    assert "'../../evil_1_2_03_splitting_heads.ipynb': the platform gives no file such a name" in said
+    assert f"'poe_6': there is no notebook of {CHAPTER}, only 'homework.docx'" in said
+    assert "doe_8" not in said
     assert "larger than 20 MB" in said
     assert "is a link" in said
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("course", "all.zip")] == []

@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+import unicodedata
 
 import pytest
 
@@ -45,14 +47,41 @@ def test_missing_untouched_and_wrong_are_told_apart():
     assert {line["max_score"] for line in (ada, eve, fay)} == {"5.0"}
 
 
+FORMULAS = "=1+1", "+1", "-1", "@x", "=cmd|' /C calc'!A0", "＝1", " = 1", "\u200b=1", "− 1"
+BEGINS = tuple(c for c in map(chr, range(0x110000)) if unicodedata.normalize("NFKC", c) in {*"=+-@"})
+# Readers split a line at one of these, with and without a blank after it.
+SPLIT_AT = [
+    c for c in map(chr, range(1, 0x3000)) if not c.isalnum() and c not in "'\u00a0 " + "".join(BEGINS)
+]
+
+
 def test_no_cell_is_a_formula():
-    for text in ("=1+1", "+1", "-1", "@x", "\t=1", " =1", "\r=1", "＝1"):
-        assert defused(text).startswith("'")
-    assert defused("Ada-Lovelace = x") == "Ada-Lovelace = x"
+    for text in (*FORMULAS, "\t=1", " =1", "\r=1", *(f"{sign}1" for sign in BEGINS)):
+        assert "'" in defused(text).lstrip()[:2]
+    for text in ("Ada-Lovelace = x", "Ada - Lovelace", "d'Arc-Ek", "ada@x.org", "2026-11-28 08:00:00+00:00"):
+        assert defused(text) == text
     for lines in (grades(CHAPTER, CLASS, MOST), canvas(CHAPTER, CLASS, MOST), moodle(CLASS, MOST)):
         cells = [cell for line in read(lines) for cell in line.values()]
         assert any("HYPERLINK" in cell for cell in cells)
         assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_no_cell_is_a_formula_wherever_a_reader_splits(formula):
+    for sign in SPLIT_AT:
+        for text in (f"x{sign}{formula}", f"x{sign} {formula}", f"x {sign}\n{formula}"):
+            *_, cell = defused(text).split(sign)
+            assert not cell.strip().startswith(BEGINS), (text, cell)
+    *_, cell = defused(f"Ada {formula.strip()}").split(" ", 1)
+    assert not cell.startswith(BEGINS) or cell[1] == " "
+
+
+def test_a_name_is_no_formula_in_a_table_that_is_read_with_other_signs():
+    """As a spreadsheet in Germany reads it, which splits at ``;`` and does not know quotation marks."""
+    evil = row("x;=cmd|' /C calc'!A0", "right", "right", 3.0, last_name='a;"=1', first_name="b\n;+1")
+    for lines in (grades(CHAPTER, [evil], MOST), canvas(CHAPTER, [evil], MOST), moodle([evil], MOST)):
+        for cell in re.split(r'[;,\t\n"]', as_csv(lines).decode()):
+            assert not cell.strip().startswith(BEGINS), cell
 
 
 def test_canvas_finds_its_columns_and_each_student():
