@@ -28,7 +28,7 @@ from PIL import Image
 
 from mha_lab import explore, toy
 from mha_lab.explore import _widget
-from tools import mistakes, sheets
+from tools import mistakes, reasons, sheets
 from tools.notebooks import PREDICT, read_whole
 from tools.pace import minutes
 from tools.sync import BRANCH, LAUNCH, Chapter, address, between, chapter_paths, chapter_table, published
@@ -357,6 +357,8 @@ def prepare(source: Path, notebooks: Path) -> None:
         page = relinked(sheets.sheet(chapter, notebook), "notebooks")
         write(source / f"{sheets.name_of(chapter)}.md", page)
     write(source / "sheets.md", sheets.contents(chapters))
+    for name, page in reasons.pages(chapters, whole).items():
+        write(source / f"{name}.md", relinked(page, "notebooks"))
     readme = relinked(with_figures(ROOT / "README.md", source), "")
     table = chapter_table(chapters).replace("](notebooks/", "](")
     write(source / "readme.md", between(readme, "chapters", table))
@@ -366,7 +368,7 @@ def prepare(source: Path, notebooks: Path) -> None:
     parts = {
         "Chapters": [chapter.name for chapter in chapters],
         "For teachers": [*(name for name in FOR_TEACHERS if name in names), "sheets"],
-        "Behind the chapters": ["readme", *(name for name in names if name not in FOR_TEACHERS)],
+        "Behind the chapters": ["readme", "reasons", *(name for name in names if name not in FOR_TEACHERS)],
     }
     figures = {path.stem: picture(path.read_bytes(), "", source) for path in (ROOT / "figures").glob("*.png")}
     flow = saw(source)

@@ -1,0 +1,164 @@
+"""Reasons of chapter 04, each tried with the smallest experiment that could refute it."""
+
+import pytest
+import torch
+
+import mha_lab
+
+VISIBLE = torch.tensor([True, True, False])
+
+
+def test_a_visible_weight_leaks_through_the_denominator():
+    """A hidden score moves it if the mask comes after the softmax, and not if it is left out below the line."""
+    scores = torch.tensor([[0.3, -0.2, 0.7]])
+    moved = scores + torch.tensor([0.0, 0.0, 1.0])
+    after = [torch.softmax(row, dim=-1) * VISIBLE for row in (scores, moved)]
+    assert not torch.allclose(after[0], after[1])
+    without = [row.exp() * VISIBLE / row.exp()[:, VISIBLE].sum() for row in (scores, moved)]
+    torch.testing.assert_close(without[0], without[1])
+    torch.testing.assert_close(without[0], mha_lab.masked_softmax(scores, VISIBLE))
+
+
+def test_the_weights_are_lost_because_float32_rounds_them_to_0():
+    """The same steps in float64 are right: there, exp(-199) is not 0."""
+    row = torch.tensor([[1.0, 2.0, 200.0]])
+    for dtype, lost in ((torch.float32, True), (torch.float64, False)):
+        late = torch.softmax(row.to(dtype), dim=-1) * VISIBLE
+        assert late[0, 0].item() == (0 if lost else pytest.approx(4e-87, rel=0.1))
+        assert (late / late.sum()).isnan().all().item() == lost
+    torch.testing.assert_close(late / late.sum(), mha_lab.masked_softmax(row, VISIBLE).double())
+
+
+def test_a_mask_with_two_axes_is_read_by_queries():
+    """Five sentences of five tokens: the rows of the mask go to queries, whatever sentence they were made for."""
+    layer, x = mha_lab.MultiHeadAttention(4, 2), torch.randn(5, 5, 4)
+    mask = torch.arange(5) < torch.tensor([5, 3, 3, 3, 3])[:, None]
+    read, by_query, by_sentence = (
+        layer(x, mask=each)[1] for each in (mask, mask[None, None], mask[:, None, None])
+    )
+    torch.testing.assert_close(read, by_query)
+    assert not torch.allclose(read, by_sentence)
+    assert read[1, :, 0, 3:].min() > 0
+    assert by_sentence[1, :, 0, 3:].max() == 0
+
+
+def test_padding_at_the_end_is_hidden_by_the_causal_mask_alone():
+    """Not at the start, and not without a causal mask."""
+    is_word, causal = torch.tensor([True, True, True, False, False]), mha_lab.causal_mask(5)
+
+    def words_that_see_padding(mask, words):
+        return (mask & words[:, None] & ~words).any().item()
+
+    assert not words_that_see_padding(causal, is_word)
+    assert words_that_see_padding(causal, is_word.flip(0))
+    assert words_that_see_padding(torch.ones_like(causal), is_word)
+
+
+def test_one_nan_spoils_the_shared_matrix_for_all_sentences():
+    """And nothing else does: with zeros in the empty row, the gradient is that of the other sentence."""
+    w_v = torch.randn(4, 2, requires_grad=True)
+    x, mask = torch.randn(2, 3, 4), torch.tensor([[[True]], [[False]]]).expand(2, 3, 3)
+    scores = torch.randn(2, 3, 3)
+
+    def gradient(weights, sentences):
+        output = (weights @ (x @ w_v))[:sentences]
+        return torch.autograd.grad(output.sum(), w_v)[0]
+
+    spoilt = torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=-1)
+    whole = mha_lab.masked_softmax(scores, mask)
+    assert gradient(spoilt, 2).isnan().all()
+    assert gradient(spoilt, 1).isnan().all()  # the loss does not even use the empty row
+    torch.testing.assert_close(gradient(whole, 2), gradient(whole, 1))
+
+
+@pytest.mark.parametrize("put", ["nan_to_num", "where", "masked_fill"])
+@pytest.mark.parametrize("added", [True, False])
+def test_masked_fill_removes_the_nan_of_the_gradient_and_a_sum_keeps_it(put, added):
+    """However the zeros are put in after the softmax."""
+    scores, hidden = torch.randn(2, 3, requires_grad=True), torch.tensor([[False], [True]]).expand(2, 3)
+    minus = torch.zeros(2, 3).masked_fill(hidden, -torch.inf)
+    raw = scores + minus if added else scores.masked_fill(hidden, -torch.inf)
+    found = torch.softmax(raw, dim=-1)
+    weights = {
+        "nan_to_num": lambda: found.nan_to_num(0.0),
+        "where": lambda: torch.where(hidden, 0.0, found),
+        "masked_fill": lambda: found.masked_fill(hidden, 0.0),
+    }[put]()
+    assert weights.isfinite().all()
+    (gradient,) = torch.autograd.grad((weights * torch.randn(2, 3)).sum(), scores)
+    assert gradient.isnan().any().item() == added
+
+
+def test_three_outputs_stay_because_their_queries_multiply_by_0():
+    """The leak of step 6: with a third number, those rows show it, too. Row 0 needs a value of *a* as well."""
+    x = mha_lab.toy.embeddings()
+    w_q, w_k, w_v = mha_lab.toy.single_head_weights()
+
+    def changed(query, more=0):
+        outputs = []
+        for tokens in (x, x[[0, 1, 2, 3, 1]]):
+            weights = torch.softmax(mha_lab.scaled_dot_product_scores(query, tokens @ w_k), dim=-1)
+            outputs.append((weights * mha_lab.causal_mask(5)) @ (tokens @ w_v + more))
+        return ((outputs[0] - outputs[1]).norm(dim=-1) > 1e-6)[:4].tolist()
+
+    query = x @ w_q
+    assert changed(query) == [False, False, True, False]
+    query[:, 2] = 1
+    assert changed(query) == [False, True, True, True]
+    assert changed(query, more=1) == [True, True, True, True]
+
+
+def test_what_a_word_sees_does_not_see_what_is_hidden_from_it():
+    """So several layers reach no further than one; under a window, they do."""
+    causal = mha_lab.causal_mask(6)
+    is_word = torch.tensor([True, False, True, True, False, True])
+    window = causal & ~causal.tril(-3)
+
+    def two_layers(mask):
+        return (mask.int() @ mask.int()) > 0
+
+    assert torch.equal(two_layers(causal), causal)
+    words = two_layers(is_word.expand(6, 6))[is_word]
+    assert torch.equal(words, is_word.expand(6, 6)[is_word])
+    assert not torch.equal(two_layers(window), window)
+
+
+def test_dropout_changes_from_call_to_call_without_a_leak():
+    layer = mha_lab.MultiHeadAttention(4, 2, dropout=0.5)
+    x, causal = torch.randn(5, 4), mha_lab.causal_mask(5)
+    for train, same in ((True, False), (False, True)):
+        one, two = (layer.train(train)(x, mask=causal)[0] for _ in range(2))
+        assert torch.equal(one, two) == same
+
+
+def test_a_softmax_that_is_overwritten_has_no_gradient():
+    """A change of another result, such as of a product with it, does no harm."""
+    hidden = torch.tensor([False, False, True])
+    scores = torch.randn(3, requires_grad=True)
+    weights = torch.softmax(scores, dim=-1)
+    weights[hidden] = 0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        weights.sum().backward()
+    copy = torch.softmax(scores, dim=-1).clone()
+    copy[hidden] = 0
+    copy.sum().backward()
+    assert scores.grad.isfinite().all()
+
+
+def test_what_pytorch_does_with_a_boolean_mask():
+    """Subtracting it and indexing with a smaller one fail; filling with a smaller one broadcasts."""
+    scores, mask = torch.randn(2, 3, 4), torch.tensor([True, True, False, False])
+    with pytest.raises(RuntimeError, match="Subtraction"):
+        scores - mask
+    with pytest.raises(IndexError):
+        scores[~mask] = -torch.inf
+    filled = scores.masked_fill(~mask, -torch.inf)
+    torch.testing.assert_close(filled, torch.where(mask, scores, -torch.inf))
+
+
+def test_a_large_number_added_to_a_whole_row_leaves_its_differences():
+    """As long as it is not so large that float32 rounds them away: then the weights are equal."""
+    row = torch.randn(1, 4)
+    for low, close in ((-1e4, 1e-2), (-1e6, 1e-1)):
+        torch.testing.assert_close((row + low).softmax(-1), row.softmax(-1), atol=close, rtol=0)
+    torch.testing.assert_close((row - 1e9).softmax(-1), torch.full((1, 4), 0.25))
