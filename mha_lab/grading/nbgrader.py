@@ -15,7 +15,7 @@ import re
 import secrets
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -130,13 +130,12 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
         source = _chapter(self, resources)
         texts = {cell.source for cell in source.cells if cell.cell_type == "markdown"}
         code = {cell.source for cell in source.cells if cell.cell_type == "code"}
-        looked = _looked_at(nb.cells, texts | code)
+        # The type of their other cells decides what they are.
+        odd = [c for c in nb.cells if c.cell_type != "code" or _name(c, types) in types.keys() - answered]
+        looked = _looked_at([cell for cell in odd if cell.source not in texts | code])
         cells: list[NotebookNode] = []
         for cell in nb.cells:
-            mark = cell.metadata.get("nbgrader", {})
-            name = mark.get("grade_id") if isinstance(mark, dict) else None
-            name = name if isinstance(name, str) and name in types else None
-            kind = cell.cell_type
+            name, kind = _name(cell, types), cell.cell_type
             found = looked.get((cell.source, kind == "code"), False)
             blocks = found if isinstance(found, list) else []
             if isinstance(found, limits.TooHard):
@@ -169,13 +168,20 @@ class OwnCells(nbgrader.NbGraderPreprocessor):
         return nb, resources
 
 
-def _looked_at(cells: list[NotebookNode], given: set[str]) -> dict[tuple[str, bool], Any]:
+def _name(cell: NotebookNode, known: Container[str]) -> str | None:
+    """The name that a cell was handed out with, if it has one."""
+    mark = cell.metadata.get("nbgrader", {})
+    name = mark.get("grade_id") if isinstance(mark, dict) else None
+    return name if isinstance(name, str) and name in known else None
+
+
+def _looked_at(cells: list[NotebookNode]) -> dict[tuple[str, bool], Any]:
     """What ``looked_at`` says of a student's own texts, by the text and whether it is code.
 
     Together they give no more cells than a notebook may have.
     """
-    own = {(cell.source, cell.cell_type == "code"): None for cell in cells if cell.source not in given}
-    found = dict(zip(own, limits.each(lambda one: looked_at(*one), [*own]), strict=True))
+    own = list(dict.fromkeys((cell.source, cell.cell_type == "code") for cell in cells))
+    found = dict(zip(own, limits.each(lambda one: looked_at(*one), own), strict=True))
     room = MAX_CELLS
     for cell in cells:
         one = cell.source, cell.cell_type == "code"
@@ -267,6 +273,7 @@ class Step:
     check: str = ""
     source: str = ""  # what is run of the cell
     said: Any = None
+    hard: str = ""  # why it cannot be read; then it is not run
     left_out: bool = False
     brief: bool = False  # only its imports and definitions were run
 
@@ -277,7 +284,7 @@ class Step:
         """
         if self.check:
             return {"check": self.check, "skip": skip}
-        source = "" if self.left_out and not brief else self.source
+        source = "" if self.hard or (self.left_out and not brief) else self.source
         return {"run": source, "skip": skip, "shown": self.said is not None}
 
 
@@ -405,8 +412,8 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
                 cell.outputs = [_not_graded()]
         runs = [step for step in steps if not step.check]
         theirs = _read([step.cell.source for step in runs], chapter)
-        for step, source in zip(runs, theirs.needed, strict=True):
-            step.source = source
+        for step, source, hard in zip(runs, theirs.needed, theirs.hard, strict=True):
+            step.source, step.hard = source, hard
         end = time.monotonic() + self.seconds
         short = end - min(BRIEF_SECONDS, self.seconds / 2)
         room = Room()
@@ -533,12 +540,13 @@ def _lines(pipe: int, end: float, silence: float, room: Room) -> Iterator[dict]:
 class Read(NamedTuple):
     """What was read of a submission's cells.
 
-    ``needed`` is what to run of each, ``errors`` why Python cannot read it, or an empty text, and
-    ``functions`` are those that the student's own cells define.
+    ``needed`` is what to run of each, ``errors`` why it cannot be read, and ``hard`` why it is not run,
+    or an empty text; ``functions`` are those that the student's own cells define.
     """
 
     needed: list[str]
     errors: list[str]
+    hard: list[str]
     functions: list[Definition]
 
 
@@ -552,15 +560,15 @@ def _read(cells: list[str], chapter: list[str]) -> Read:
         return needed(cells, own, names()) if cell is None else [syntax_error(cell), definitions(cell)]
 
     ran, *found = limits.each(read, [None, *theirs])
-    errors, defined = {}, []
+    errors, hard, defined = {}, {}, []
     for cell, one in zip(theirs, found, strict=True):
         if isinstance(one, limits.TooHard):
-            errors[cell] = f"The grader cannot read this cell: it {one}."
+            errors[cell] = hard[cell] = LEFT_OUT.format(f"it {one}")
         else:
             errors[cell] = one[0]
             defined += [Definition(*function) for function in one[1]]
     ran = cells if isinstance(ran, limits.TooHard) else ran
-    return Read(ran, [errors.get(cell, "") for cell in cells], defined)
+    return Read(ran, *([why.get(cell, "") for cell in cells] for why in (errors, hard)), defined)
 
 
 @lru_cache
@@ -601,6 +609,8 @@ def _shown(
 
 def _outputs(step: Step, room: Room) -> list[NotebookNode]:
     """The outputs that a worker reports, if they are text or a picture of a sensible size, and fit in."""
+    if step.hard:
+        return [new_output("stream", name="stdout", text=f"{step.hard}\n")]
     outputs, lost = [], {}
     for output in step.said[:MAX_OUTPUTS] if isinstance(step.said, list) else []:
         if not isinstance(output, dict):

@@ -105,7 +105,9 @@ def _found(autograded: Path) -> dict[str, Any]:
     """What ``GradeApart`` says: the outcome, the points the code of each exercise, and what is left out."""
     outcomes, points, answers, left_out = {}, {}, {}, Counter()
     for cell in nbformat.read(autograded, as_version=4).cells:
-        left_out.update([cell.source] * (cell.cell_type == "markdown" and intake.is_left_out(cell.source)))
+        shown = [cell.source] * (cell.cell_type == "markdown")
+        shown += [output.get("text", "").strip() for output in cell.get("outputs", [])]
+        left_out.update(filter(intake.is_left_out, shown))
         for output in cell.get("outputs", []):
             if OUTCOME in output.get("metadata", {}):
                 name = gradebook.exercise(cell.metadata.nbgrader.grade_id)

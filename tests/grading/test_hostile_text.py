@@ -200,11 +200,11 @@ def test_hostile_texts_stop_neither_the_class_nor_its_report(course):
         "chained": [new_code_cell(CHAIN)],
         "hard": [new_code_cell(text) for text in HARD.values() if text.count("\n") < 5000],
         "odd": [new_code_cell(re.sub(r"\n{5000,}", "\n", text)) for text in READ.values()],
-        "long": [new_code_cell("x = 1\n" * 5001)] * 2,
+        "long": [new_code_cell("x = 1\n" * 5001) for _ in range(2)],
         "blocks": [new_markdown_cell("```\nx\n```\n" * 5000)],
         "texts": [new_markdown_cell(f"{'```' * 30_000}{i}") for i in range(2)]
         + [new_markdown_cell("`" * 99_000)],
-        "copies": [new_code_cell("def split_heads(x, num_heads): ...")] * 900,
+        "copies": [new_code_cell("def split_heads(x, num_heads): ...") for _ in range(900)],
     }
     for student, cells in hostile.items():
         submit(course, student, RIGHT)
