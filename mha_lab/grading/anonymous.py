@@ -7,6 +7,7 @@ find what no list has, such as a nickname, or a name in another script than that
 import builtins
 import keyword
 import re
+import tokenize
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
@@ -94,11 +95,16 @@ def _plain(text: str) -> str:
 
 @cache
 def _known(everything: bool) -> frozenset[str]:
-    """Words that name nobody: those of Python and its packages, and ``everything`` that the course writes."""
+    """Words that name nobody: those of Python and its packages, and ``everything`` in the course's code."""
     places = builtins, torch, torch.Tensor, functional, numpy, einops
     found = {*keyword.kwlist, *(name for place in places for name in dir(place))}
     if everything:
-        for file in Path(mha_lab.__file__).parent.rglob("*.py"):
-            found |= {*re.findall(r"[^\W\d]+", CAMEL.sub("_", file.read_text(encoding="utf-8")))}
-        found = {part for word in found for part in word.split("_")}
+        package = Path(mha_lab.__file__).parent
+        for file in (
+            file for folder in ("", "chapters", "exercises") for file in (package / folder).glob("*.py")
+        ):
+            with tokenize.open(file) as opened:  # its names only: texts and comments are about people, too
+                tokens = [*tokenize.generate_tokens(opened.readline)]
+            found |= {token.string for token in tokens if token.type == tokenize.NAME}
+        found = {part for word in found for part in re.findall(r"[^\W\d_]+", CAMEL.sub("_", word))}
     return frozenset(word.casefold() for word in found if not word.startswith("_"))
