@@ -3,7 +3,7 @@
 The repository's address is in ``pyproject.toml``; a chapter's title and promise are in its first cell; its
 minutes are counted; an exercise's points are in the package. The launch links and the set-up cell of every
 chapter, README's table, the teacher's table of exercises, the order of the exercises, and the address in
-``CITATION.cff`` are made from these.
+``CITATION.cff`` are made from these. The colours of the explorables' scripts are those of Python.
 ``check`` writes nothing and names the files that are out of date.
 """
 
@@ -20,6 +20,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 from mha_lab.exercises import find
+from mha_lab.explore import _widget
 from mha_lab.quiz import EXIT_FORMS, EXIT_QUIZ, FORMS, SHORT_TEST, _paper
 from tools import mistakes
 from tools.notebooks import clean, files, read_whole
@@ -166,6 +167,7 @@ def synced(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
         page = root / "docs" / f"{name}.md"
         forms = [f"## {title.capitalize()}\n\n{make(asked, seed)}" for title, seed in seeds.items()]
         yield page, between(page.read_text(encoding="utf-8"), "forms", "\n\n".join(forms))
+    yield root / "mha_lab" / "explore" / "colours.js", _widget.colours()
     citation = root / "CITATION.cff"
     line = f'repository-code: "{where}"'
     yield citation, re.sub(r"(?m)^repository-code: .*$", lambda _: line, citation.read_text(encoding="utf-8"))

@@ -19,8 +19,9 @@ def copy(tmp_path):
         shutil.copy(ROOT / name, tmp_path / name)
     for folder in ("docs", "notebooks"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns(".*"))
-    (tmp_path / "mha_lab" / "exercises").mkdir(parents=True)
-    shutil.copy(ROOT / "mha_lab" / "exercises" / "order.txt", tmp_path / "mha_lab" / "exercises")
+    for folder, name in (("exercises", "order.txt"), ("explore", "colours.js")):
+        (tmp_path / "mha_lab" / folder).mkdir(parents=True)
+        shutil.copy(ROOT / "mha_lab" / folder / name, tmp_path / "mha_lab" / folder)
     return tmp_path
 
 
@@ -40,7 +41,7 @@ def test_a_new_address_reaches_every_place(copy):
     old = sync.address().removeprefix("https://github.com/")
     for path, text in sync.synced(copy):
         assert old not in text, path
-        assert path.suffix in (".md", ".txt") or "ada/attention-course" in text
+        assert path.suffix in (".md", ".txt", ".js") or "ada/attention-course" in text
 
 
 def test_a_new_chapter_is_found_by_its_name_and_title(copy):
