@@ -67,8 +67,8 @@
   boxes.forEach((box) => box.addEventListener("scroll", () => more(box), { passive: true }));
   const reach = () => {
     boxes.forEach(more);
-    for (const box of document.querySelectorAll(".formula, .picture > div, .explorable .live div:not(.quiet)")) {
-      const wide = box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible";
+    for (const box of document.querySelectorAll(".formula, .picture > div, .explorable, .explorable .live div:not(.quiet)")) {
+      const wide = box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX);
       if (wide && box.tabIndex < 0 && !box.querySelector("button, input, [tabindex]")) {
         box.tabIndex = 0;
         box.dataset.reached = "";
