@@ -51,6 +51,10 @@ format: setup ## format code and notebooks, fix what ruff can, remove what an ed
 sync: setup ## write titles, minutes and points wherever they are repeated
 	@$(PY) -m tools.sync
 
+.PHONY: publish
+publish: setup ## write REPOSITORY=https://github.com/ada/attention wherever the course names its address
+	@$(PY) -m tools.sync publish "$(REPOSITORY)"
+
 .PHONY: test-docs
 test-docs: setup ## the examples in the docstrings
 	@$(PY) -m pytest -q -n 2 -p no:nbval -p tests.conftest --doctest-modules mha_lab

@@ -6,6 +6,8 @@ import json
 import nbformat
 import pytest
 import torch
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelspec import get_kernel_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from mha_lab import plot
@@ -32,6 +34,17 @@ def dirty():
     notebook = new_notebook(cells=[new_markdown_cell("# 07 X"), code], metadata=metadata)
     notebook.cells[0].id = ""
     return notebook
+
+
+def test_a_chapter_has_the_metadata_that_jupyterlab_would_write():
+    """All that the kernel says of its language, without the version of this machine's Python."""
+    kernel, language = tool.METADATA["kernelspec"], dict(IPythonKernel.language_info)
+    assert language.pop("version")
+    assert tool.METADATA["language_info"] == language
+    assert kernel == {
+        "name": "python3",
+        **{key: get_kernel_dict()[key] for key in ("display_name", "language")},
+    }
 
 
 def test_cleaning_keeps_what_a_reader_sees_and_drops_the_rest():

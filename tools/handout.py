@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from mha_lab.exercises import names
 from tools.notebooks import to_text
 from tools.sheets import ASKED
-from tools.sync import LAUNCH, address, chapter_paths
+from tools.sync import LAUNCH, chapter_paths
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
@@ -47,17 +47,15 @@ def distributions(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def handed_out(notebook: NotebookNode, wheel: str, alone: bool = False) -> NotebookNode:
-    """A chapter that needs no address: its set-up cell installs the wheel beside it.
+def handed_out(notebook: NotebookNode, alone: bool = False) -> NotebookNode:
+    """A chapter that needs no address; its set-up cell finds the wheel beside it.
 
     Handed out alone, it has text in the place of links to other chapters.
     """
     copy = nbformat.from_dict(notebook)
     copy.cells[0].source = LAUNCH.sub("", copy.cells[0].source)
     for cell in copy.cells:
-        if cell.cell_type == "code":
-            cell.source = cell.source.replace(f"git+{address()}", wheel)
-        elif alone:
+        if cell.cell_type != "code" and alone:
             cell.source = TO_CHAPTER.sub(r"\1", cell.source)
     return copy
 
@@ -110,7 +108,7 @@ def pack(out: Path, only: str = "") -> None:
             text = text.replace(f"{{{name}}}", word)
         packed.writestr(f"{FOLDER}/INSTALL.txt", text.replace("\n", "\r\n"))  # older editors of Windows
         for path in chosen:
-            chapter = handed_out(nbformat.read(path, as_version=4), wheel.name, alone=bool(only))
+            chapter = handed_out(nbformat.read(path, as_version=4), alone=bool(only))
             packed.writestr(f"{FOLDER}/{path.name}", to_text(chapter))
 
 

@@ -38,9 +38,18 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
 MERGED = ROOT / "build" / "chapters"
 PREDICT = "predict"  # the tag of a cell whose outputs answer a prediction
+# What JupyterLab writes when it opens a chapter, so that opening changes nothing, but no version of Python:
+# labextension/main.js in mha_lab/explore knows that another version is no change of the reader's.
 METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+    },
 }
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KEPT_CELL_METADATA = {"tags", "jupyter"}

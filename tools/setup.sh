@@ -43,7 +43,9 @@ find_python() {
 
 # A mark that is newer than what it was made from, and a Python that still runs: nothing to do.
 if [ -f "$READY" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
-    newer=$(find pyproject.toml "$CONSTRAINTS" tools/setup.sh -newer "$READY" 2>/dev/null)
+    # JupyterLab reads copies of the explorables' scripts.
+    newer=$(find pyproject.toml setup.py "$CONSTRAINTS" tools/setup.sh hub/overrides.json mha_lab/explore/*.js \
+        mha_lab/explore/*.css mha_lab/explore/labextension -newer "$READY" 2>/dev/null)
     [ -z "$newer" ] && exit 0
 fi
 # The first time, pip shows its progress; after a change, only what is wrong.
@@ -94,6 +96,9 @@ case $complaints in
     stop "the installation failed; the lines above are pip's. Run this again to go on"
     ;;
 esac
+# JupyterLab asks about news, and covers what the learner reads. Not here, and not on the hub.
+mkdir -p "$VENV/share/jupyter/lab/settings/overrides.d"
+cp hub/overrides.json "$VENV/share/jupyter/lab/settings/overrides.d/mha-lab.json"
 # nbgrader adds a teacher's menus to JupyterLab. A learner's stays without them: docs/grading.md says
 # how to get them back.
 if [ "$EXTRAS" = all ]; then

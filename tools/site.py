@@ -335,7 +335,8 @@ def prepare(source: Path, notebooks: Path) -> None:
     """Fill ``source`` with the files that Sphinx needs."""
     shutil.copytree(LOOK, source, dirs_exist_ok=True)
     script("shared", _widget.shared(), source)
-    for module in {path.stem for path in _widget.HERE.glob("*.js")} - {"shared"}:
+    script("alone", (_widget.HERE / "alone.js").read_text(encoding="utf-8"), source)
+    for module in explore.__all__:
         script(module, _widget.module(module, SHARED), source)
     paths = chapter_paths(notebooks)
     whole = [read_whole(path) for path in paths]

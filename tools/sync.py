@@ -1,13 +1,15 @@
-"""Copy each fact from its one place to all others that repeat it: ``python -m tools.sync [check]``.
+"""Copy each fact from its one place to all others that repeat it: ``python -m tools.sync``.
 
 The repository's address is in ``pyproject.toml``; a chapter's title and promise are in its first cell; its
 minutes are counted; an exercise's points are in the package. The launch links and the set-up cell of every
 chapter, README's table, the teacher's table of exercises, the order of the exercises, and the address in
-``CITATION.cff`` are made from these.
-``check`` writes nothing and names the files that are out of date.
+``CITATION.cff`` are made from these. The colours of the explorables' scripts are those of Python.
+``check`` writes nothing and names the files that are out of date. ``publish ADDRESS``
+changes the address first.
 """
 
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
 from mha_lab.exercises import find
+from mha_lab.explore import _widget
 from mha_lab.quiz import EXIT_FORMS, EXIT_QUIZ, FORMS, SHORT_TEST, _paper
 from tools.notebooks import clean, files, read_whole
 from tools.pace import EXERCISE, LEFT_OUT, has_optional_parts, minutes
@@ -32,11 +35,23 @@ PAPER = {
     "exit-quiz-key": (_paper.key, EXIT_QUIZ, EXIT_FORMS),
 }
 BRANCH = "main"
+# Before there is an address, a chapter has its package from the handout of a teacher only.
 SET_UP = """\
 from importlib.util import find_spec
+from pathlib import Path
 
 if find_spec("mha_lab") is None:  # on Colab, for instance
-    %pip install -q git+{address}"""
+    found = sorted(Path().glob("mha_lab-*.whl"))  # from a handout
+    {source}
+    %pip install -q {{source}}"""
+FROM_ADDRESS = 'source = found[-1] if found else "git+{address}"'
+FROM_HANDOUT = """if not found:
+        raise ModuleNotFoundError(
+            "The package of the course is missing. Put the file mha_lab-...-py3-none-any.whl, "
+            "which your teacher gave you, into the folder of this notebook (on Colab: open Files "
+            "on the left, and drop it there). Then run this cell again."
+        )
+    source = found[-1]"""
 LAUNCH = re.compile(r"\n\nOpen it in \[Colab\]\(\S+\) or \[Binder\]\(\S+\)\.$")
 
 
@@ -90,19 +105,23 @@ def chapter_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9][0-9]_*.ipynb"))
 
 
+def set_up(address: str) -> str:
+    """The first code cell of a chapter."""
+    return SET_UP.format(source=FROM_ADDRESS.format(address=address) if published(address) else FROM_HANDOUT)
+
+
 def notebook(given: NotebookNode, name: str, address: str) -> NotebookNode:
-    """The chapter with its launch links, its minutes, and the set-up cell before its first code."""
+    """The chapter with its minutes, its launch links, and the set-up cell before its first code."""
     synced = nbformat.from_dict(given)
     links = launch(address, f"notebooks/{name}.ipynb")
     first = synced.cells[0]
-    first.source = (
-        LAUNCH.sub("", first.source)
-        + f"\n\nOpen it in [Colab]({links['colab']}) or [Binder]({links['binder']})."
-    )
+    first.source = LAUNCH.sub("", first.source)
+    if published(address):
+        first.source += f"\n\nOpen it in [Colab]({links['colab']}) or [Binder]({links['binder']})."
     code = next(i for i, cell in enumerate(synced.cells) if cell.cell_type == "code")
     if "%pip install" not in synced.cells[code].source:
         synced.cells.insert(code, new_code_cell(id=f"{name[:2]}-set-up"))
-    synced.cells[code].source = SET_UP.format(address=address)
+    synced.cells[code].source = set_up(address)
     synced.cells[code].metadata.setdefault("jupyter", {})["source_hidden"] = True  # nobody need read it
     time = f"{minutes(synced)} minutes{LEFT_OUT * has_optional_parts(synced)}"
     first.source = re.sub(rf"(?<=\*\*Time\*\*: )\d+ minutes({re.escape(LEFT_OUT)})?", time, first.source)
@@ -162,15 +181,39 @@ def synced(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
         page = root / "docs" / f"{name}.md"
         forms = [f"## {title.capitalize()}\n\n{make(asked, seed)}" for title, seed in seeds.items()]
         yield page, between(page.read_text(encoding="utf-8"), "forms", "\n\n".join(forms))
+    yield root / "mha_lab" / "explore" / "colours.js", _widget.colours()
     citation = root / "CITATION.cff"
-    line = f'repository-code: "{where}"'
-    yield citation, re.sub(r"(?m)^repository-code: .*$", lambda _: line, citation.read_text(encoding="utf-8"))
+    text = re.sub(r"(?m)^repository-code: .*\n", "", citation.read_text(encoding="utf-8"))
+    line = f'repository-code: "{where}"\n' if published(where) else ""
+    yield citation, re.sub(r"(?m)^version: .*\n", lambda found: found[0] + line, text)
+
+
+def publish(where: str, root: Path = ROOT) -> int:
+    """Write the address of the repository, and all that is made from it; 2 if it does not fit."""
+    if urlsplit(where)[:2] != ("https", "github.com") or not published(where):
+        wanted = "an address such as https://github.com/ada/attention, where Colab and Binder find it"
+        print(f"REPOSITORY: expected {wanted}, got {where!r}", file=sys.stderr)
+        return 2
+    git = ["git", "-C", root, "config", "--get-regexp", r"^remote\..*\.url$"]
+    found = subprocess.run(git, capture_output=True, text=True, check=False, timeout=60).stdout
+    remotes = re.findall(r"(?m)\S+$", found)
+    ours = rf"(?i)github\.com[:/]{re.escape(urlsplit(where).path.strip('/'))}(\.git)?/?$"
+    if remotes and not any(re.search(ours, remote) for remote in remotes):
+        listed = ", ".join(remotes)
+        print(f"REPOSITORY: {where} is no remote of this copy, which has {listed}", file=sys.stderr)
+        return 2
+    settings = root / "pyproject.toml"
+    text = settings.read_text(encoding="utf-8").replace(f'"{address(root)}"', f'"{where.rstrip("/")}"')
+    settings.write_text(text, encoding="utf-8", newline="\n")
+    return main([], root) or main(["check"], root)
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
     """Write, or name, the files that are out of date."""
+    if arguments[:1] == ["publish"] and len(arguments) == 2:
+        return publish(arguments[1], root)
     if arguments not in ([], ["check"]):
-        print(f"expected nothing or check, got {' '.join(arguments)}", file=sys.stderr)
+        print(f"expected nothing, check, or publish ADDRESS, got {' '.join(arguments)}", file=sys.stderr)
         return 2
     different = [(path, text) for path, text in synced(root) if path.read_text(encoding="utf-8") != text]
     for path, text in different:

@@ -25,11 +25,20 @@ MARKERS = {"query": "o", "key": "s", "value": "^"}
 DIGITS = 6  # of the numbers in it: as many as can be seen, and the same on every machine
 
 
-def shared() -> str:
-    """What all ES modules import, as the body of a function, with the colours of ``_colours.py``."""
-    text = re.sub(r"^export ", "", (HERE / "shared.js").read_text(encoding="utf-8"), flags=re.MULTILINE)
+def colours() -> str:
+    """The text of ``colours.js``, which ``make sync`` writes: the colours of ``_colours.py``."""
     given = {"light": _colours.LIGHT, "dark": _colours.DARK, "tokens": _colours.TOKENS}
-    whole, places = re.subn(r"(?<=^const COLOURS = )null(?=;$)", json.dumps(given), text, flags=re.MULTILINE)
+    said = "// Of each theme, and of tokens. make sync writes this from _colours.py."
+    return f"{said}\nexport const COLOURS = {json.dumps(given)};\n"
+
+
+def shared() -> str:
+    """What all ES modules import, as the body of a function."""
+    own, given = (
+        re.sub(r"(?m)^export (?:\{[^}]*\};\n)?", "", (HERE / name).read_text(encoding="utf-8"))
+        for name in ("shared.js", "colours.js")
+    )
+    whole, places = re.subn(r'(?m)^import [^"]+"\./colours\.js";\n', lambda _: given, own)
     assert places == 1
     return whole
 

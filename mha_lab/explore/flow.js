@@ -57,7 +57,7 @@ function render({ model, el }) {
   const get = (name) => model.get(`_${name}`);
   const [tokens, labels, query, key, value, w_o, limits] = ["tokens", "labels", "query", "key", "value", "w_o", "limits"].map(get);
   const [H, n, d] = [value.length, value[0].length, value[0][0].length];
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, speak } = frame(el, "Explorable: weights carry values into an output");
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const state = () => ({ query, key, value, w_o, edits: get("edits"), row: get("row"), shown: get("shown") });

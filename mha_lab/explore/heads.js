@@ -59,7 +59,7 @@ function render({ model, el }) {
   const keys = model.get("_key_labels");
   const values = model.get("_values");
   const weights = numbers(model.get("_weights"));
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, inks, speak } = frame(el, "Explorable: attention weights of all heads", paintAll);
   root.classList.add("mha-heads");
   const state = () => ({

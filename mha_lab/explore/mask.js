@@ -71,7 +71,7 @@ function render({ model, el }) {
   const keys = model.get("_key_labels");
   const [toldQueries, toldKeys] = [queries, keys].map(unlike);
   const [n_q, n_k] = [scores.length, scores[0].length];
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, speak } = frame(el, "Explorable: a mask and the weights under it");
   root.classList.add("mha-mask");
   const state = () => ({ scores, mask: model.get("_mask") });

@@ -251,7 +251,7 @@ function render({ model, el }) {
   const named = (token) => (words[token].trim() === "" ? "start" : words[token]);
   const title = (i) => `layer ${Math.floor(i / heads)}, head ${i % heads}`;
   const learned = Array(layers * heads).fill("");
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, inks, speak } = frame(el, "Explorable: a small language model", () => draw());
   root.classList.add("mha-lm");
   const state = () => ({ tokens: model.get("_tokens"), acts: model.get("_acts"), shown: model.get("_shown"), row: model.get("_row"), temperature: model.get("_temperature") });

@@ -99,7 +99,7 @@ function render({ model, el }) {
   const get = (name) => model.get(`_${name}`);
   const values = get("values");
   const wide = values[0].length;
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, speak } = frame(el, "Explorable: softmax in one pass over blocks of keys");
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const state = () => {

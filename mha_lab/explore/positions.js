@@ -73,7 +73,7 @@ ${thumb(".mha-positions .strip .grip", "width: 0; border: 0;")}
 function render({ model, el }) {
   const get = (name) => model.get(`_${name}`);
   const [query, key, base, slope] = ["query", "key", "base", "slope"].map(get);
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, speak } = frame(el, "Explorable: the score of a query and a key at two positions");
   root.classList.add("mha-positions");
   const numbers = (at = get("at"), kind = get("kind")) => compute({ query, key, at, kind, base, slope });

@@ -194,7 +194,7 @@ function render({ model, el }) {
   const kind = model.get("_kind");
   const known = decode(model.get("_truth"));
   const { root, speak } = frame(el, `Question: ${model.get("_text")}`);
-  const send = sender(model);
+  const send = sender(model, el);
   const part = PARTS[kind](model.get("_labels"), commit);
   const ready = make("button", { type: "button", onclick: commit }, "Commit");
   const again = make("button", { type: "button", onclick: () => {

@@ -97,7 +97,7 @@ function render({ model, el }) {
   const values = model.get("_values");
   const labels = model.get("_labels");
   const reach = model.get("_reach");
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, speak } = frame(el, "Explorable: a query in the plane of the keys");
   root.classList.add("mha-query");
   const at = ([x, y]) => [SIZE / 2 + (x / reach) * (SIZE / 2), SIZE / 2 - (y / reach) * (SIZE / 2)];

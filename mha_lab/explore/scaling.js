@@ -102,7 +102,7 @@ function render({ model, el }) {
   const sums = (sample = get("sample")) => (taken[sample] ??= products({ seed: get("seed"), n_k: get("n_k"), sample }));
   const average = (d_k, scale) => mean(each(SAMPLES, (sample) => sums(sample)), d_k, scale);
   const here = () => compute(sums(), get("d_k"), get("scale"));
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, speak } = frame(el, "Explorable: three ways to scale the scores");
   const state = () => ({ d_k: get("d_k"), scale: get("scale"), drawn: get("drawn"), shown: get("shown") });
   const yours = () => get("drawn")[get("scale")] ?? Array(5).fill(LIMIT / 2);

@@ -1,11 +1,9 @@
-// What all explorables share: elements, style, colours, numbers, the connection to Python.
+// What all explorables share: elements, style, colours, numbers, the way to Python.
 // Texts are text nodes only, so a token such as "<img>" is shown as typed.
-
+import { COLOURS } from "./colours.js";
+export { COLOURS };
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "circle", "rect", "path", "text", "tspan", "title"]);
-
-// Of each theme, and of tokens: _widget.py puts them in.
-export const COLOURS = null;
 const SHAPES = { "\u25cf": "query", "\u25a0": "key", "\u25b2": "value" };
 
 /** A text as nodes: a shape has its colour, and is not read aloud. */
@@ -178,20 +176,19 @@ export function follow(model, names, draw) {
   return () => names.forEach((name) => model.off(`change:${name}`, draw));
 }
 
-/** Sends states to Python, at most every 50 ms; the drawing never waits for it. */
-export function sender(model) {
+/** Sends states to Python at most every 50 ms; no drawing waits. */
+export function sender(model, el) {
   let timer = null;
   const send = () => {
     timer = null;
     try {
       model.save_changes();
-    } catch {
-      // No kernel: the picture works without one.
-    }
+    } catch {} // No kernel: the picture works without one.
   };
   return (states) => {
     for (const [name, value] of Object.entries(states)) model.set(name, value);
-    if (timer === null) timer = setTimeout(send, 50);
+    el.dispatchEvent(new CustomEvent("mha-state", { bubbles: true, detail: model }));
+    timer ??= setTimeout(send, 50);
   };
 }
 

@@ -57,7 +57,7 @@ const LOOK = `
 @container mha (width < 640px) { .mha-split .board { --cell: min(28px, (100cqw - 56px) / var(--columns)); --tall: 28px; --label: 50px; } .mha-split .note { min-height: 2.8em; } .mha-split .bar-of { position: sticky; top: 0; z-index: 1; background: var(--ground); padding-top: 4px; } .mha-split .sizes { display: grid; grid-template-columns: repeat(3, auto); justify-content: start; align-items: end; } .mha-split .sizes label { flex-wrap: wrap; } .mha-split .boards.cut { gap: 0 12px; } .mha-split .panel p { min-height: 0; } }`;
 
 function render({ model, el }) {
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, speak } = frame(el, "Explorable: memory map of splitting heads");
   root.classList.add("mha-split");
   const size = () => ({ n: model.get("_n"), num_heads: model.get("_num_heads"), d_k: model.get("_d_k") });

@@ -91,7 +91,7 @@ function render({ model, el }) {
   fixed.data = bytes(get("frames"));
   const { names, heads, records, asked, truth, seeds, steps, losses } = fixed;
   const at = (seed, step) => ({ ...compute({ ...fixed, seed, step }), seed, step });
-  const send = sender(model);
+  const send = sender(model, el);
   const { root, speak } = frame(el, "Explorable: a training, step by step");
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const last = steps.at(-1);

@@ -1,7 +1,7 @@
 """An environment like Colab's, as far as it can be made here, and a chapter run in it.
 
 What this cannot show: Colab's GPUs; its page, which draws widgets with a front end of its own; `git+https`,
-because the set-up cell gets a wheel that was built here; and what Colab installs tomorrow.
+because the set-up cell finds a wheel that was built here; and what Colab installs tomorrow.
 """
 
 import json
@@ -15,9 +15,8 @@ from nbformat import NotebookNode
 from packaging.utils import canonicalize_name
 
 from tests.no_network import refusing
-from tests.notebooks.chapters import FOLDER, ROOT, code_cells
+from tests.notebooks.chapters import FOLDER, ROOT
 from tools.notebooks import execute
-from tools.sync import address
 
 # Colab of 2026, with Python 3.13. PyTorch comes with its CUDA libraries (5 GB), and runs without a GPU.
 COLAB = [
@@ -63,12 +62,10 @@ def versions(python: str) -> dict[str, str]:
 
 
 def run(name: str, folder: Path, python: str, wheel: Path, *, network: bool = False) -> NotebookNode:
-    """The chapter, run as on Colab: alone in its folder, its set-up cell installing ``wheel``."""
+    """The chapter, run as on Colab: in a folder with the wheel alone, which its set-up cell installs."""
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-    first = code_cells(notebook)[0]
-    assert f"git+{address()}" in first.source
-    first.source = first.source.replace(f"git+{address()}", f'"{wheel}"')
     folder.mkdir(parents=True)
+    shutil.copy(wheel, folder)
     nbformat.write(notebook, folder / f"{name}.ipynb")
     path = "" if network else refusing(folder.parent / f"no network for {name}")
     pins = folder.parent / f"versions for {name}.txt"

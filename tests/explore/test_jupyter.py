@@ -60,7 +60,7 @@ def without_trainings(cells):
 
 @contextlib.contextmanager
 def server(folder, application, whole=()):
-    """JupyterLab or Notebook 7 on a free port, with its token, with settings of its own."""
+    """JupyterLab or Notebook 7 with the chapters."""
     folder.mkdir()
     for name in NAMES:
         notebook = read(name)
@@ -69,6 +69,13 @@ def server(folder, application, whole=()):
         for cell in code_cells(notebook):
             cell.execution_count = None  # so that a number means a run
         nbformat.write(notebook, folder / f"{name}.ipynb")
+    with serving(folder, application) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def serving(folder, application):
+    """JupyterLab or Notebook 7 on a free port, with its token, with settings of its own."""
     for file, settings in SETTINGS.items():
         path = folder / ".LAB_SETTINGS" / "@jupyterlab" / f"{file}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,8 +133,9 @@ def start_kernel(running, path):
 class Opened:
     """One notebook in the browser."""
 
-    def __init__(self, browser, running, name, view="lab/tree"):
-        start_kernel(running, f"{name}.ipynb")
+    def __init__(self, browser, running, name, view="lab/tree", *, kernel=True):
+        if kernel:
+            start_kernel(running, f"{name}.ipynb")
         self.page = browser.new_page(viewport={"width": 1300, "height": 1000})
         self.wrong = []
         self.page.on("console", lambda message: self._error(message.text, message.type))
@@ -143,9 +151,9 @@ class Opened:
         if kind == "error" and not re.search("/api/kernels/|getter for the shared module", text):
             self.wrong.append(text)
 
-    def run_all(self, name):
+    def run_all(self, cells):
         """Once every cell and the kernel are there: before that, the menu's entry asks or does nothing."""
-        self.page.wait_for_function(READY, arg=len(code_cells(read(name))))
+        self.page.wait_for_function(READY, arg=cells)
         self.menu("Run", "Run All Cells")
         self.page.wait_for_function(BEGUN)
         self.page.wait_for_function(DONE, timeout=1_200_000)
@@ -244,7 +252,7 @@ def opened(browser, running, name=TOY, view="lab/tree"):
         if view == "notebooks":
             chapter.page.wait_for_timeout(2000)
             chapter.wrong.clear()  # Notebook 7.6 has an error of its own when it starts
-        chapter.run_all(name)
+        chapter.run_all(len(code_cells(read(name))))
         explorables = chapter.page.locator(".mha")
         explorables.first.wait_for(state="attached")
         yield chapter, explorables

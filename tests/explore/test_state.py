@@ -14,7 +14,7 @@ import mha_lab
 from bench import examples
 from mha_lab import MultiHeadAttention, _colours, explore, toy
 from mha_lab.chapters.language_model import Decoder
-from mha_lab.explore._widget import module
+from mha_lab.explore._widget import HERE, module
 
 LEAVES_THE_PAGE = r"https?://(?!www\.w3\.org/2000/svg)|fetch\(|innerHTML|insertAdjacentHTML|eval\("
 
@@ -23,12 +23,23 @@ LEAVES_THE_PAGE = r"https?://(?!www\.w3\.org/2000/svg)|fetch\(|innerHTML|insertA
 def test_a_module_is_small_asks_for_nothing_and_writes_labels_as_text(name):
     """SECURITY.md promises it. Sizes are those of the sources: a module also gets a copy of shared.js."""
     folder = Path(mha_lab.__file__).parent / "explore"
-    for source in (folder / f"{name}.js", folder / "shared.js"):
+    own = "alone.js", "colours.js", "labextension/main.js"
+    for source in (folder / f"{name}.js", folder / "shared.js", *(folder / other for other in own)):
         assert not re.search(LEAVES_THE_PAGE, source.read_text(encoding="utf-8"))
         assert len(source.read_bytes()) < (40_000 if source.stem == "model" else 20_000)
     assert "import " not in module(name)
     own = (folder / f"{name}.js").read_text(encoding="utf-8")
     assert ".mha " not in own  # such a rule would hold in every explorable of a page
+
+
+def test_the_installed_extension_is_that_of_the_sources():
+    """JupyterLab reads a copy: after a change, `make setup` or `pip install -e .` makes it anew."""
+    installed = Path(sys.prefix, "share", "jupyter", "labextensions", "mha-lab")
+    for folder, sources in {"": "labextension/*", "explore": "*.[cj]s*"}.items():
+        own = {path.name: path.read_bytes() for path in HERE.glob(sources)}
+        assert own
+        copies = [path for path in (installed / folder).iterdir() if path.is_file()]
+        assert {path.name: path.read_bytes() for path in copies} == own
 
 
 def test_a_custom_property_of_the_style_has_one_meaning():

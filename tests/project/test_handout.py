@@ -123,7 +123,7 @@ def student(folder):
 @pytest.mark.grading
 @pytest.mark.unchecked
 def test_a_chapter_of_the_handout_earns_its_points():
-    notebook = handout.handed_out(read(FIRST), "package.whl")
+    notebook = handout.handed_out(read(FIRST))
     submissions.right(notebook)
     GradeApart(isolation="none").preprocess(notebook, ResourcesDict())
     checks = [cell for cell in code_cells(notebook) if cell.metadata.get("nbgrader", {}).get("grade")]

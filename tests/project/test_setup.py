@@ -4,9 +4,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from jupyterlab_server.settings_utils import get_settings
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ("sh", "awk", "df", "find", "grep", "rm", "tail", "touch", "cp", "mkdir", "chmod", "cat", "dirname")
@@ -32,8 +34,9 @@ esac
 @pytest.fixture
 def project(tmp_path):
     """A folder with what the script reads, and a PATH with nothing but the stand-ins."""
-    (tmp_path / "tools").mkdir()
-    for name in ("pyproject.toml", "constraints.txt", "tools/setup.sh"):
+    for folder in ("tools", "hub"):
+        (tmp_path / folder).mkdir()
+    for name in ("pyproject.toml", "setup.py", "constraints.txt", "tools/setup.sh", "hub/overrides.json"):
         shutil.copy(ROOT / name, tmp_path / name)
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -76,6 +79,15 @@ def test_it_makes_the_environment_at_the_pins_shows_progress_and_then_does_nothi
     assert rest == ["Collecting torch", "ready"]
     assert installs == ["-m pip install --no-compile --editable .[lab] --constraint constraints.txt"]
     assert setup(project) == (0, "", "", [])
+
+
+def test_jupyterlab_asks_no_question_about_news(project):
+    assert setup(project)[0] == 0
+    settings = project / ".venv" / "share" / "jupyter" / "lab" / "settings"
+    schemas = Path(sys.prefix, "share", "jupyter", "lab", "schemas")
+    found, _ = get_settings(settings, schemas, project, "@jupyterlab/apputils-extension:notification")
+    chosen = found["schema"]["properties"]
+    assert (chosen["fetchNews"]["default"], chosen["checkForUpdates"]["default"]) == ("false", False)
 
 
 def test_the_checks_get_more_than_a_learner_and_a_learner_then_needs_nothing(project):

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 
 import nbformat
 import pytest
@@ -10,6 +11,7 @@ from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 from tools import sync
 
 OTHER = "https://github.com/ada/attention-course"
+PLACEHOLDER = "https://github.com/mha_lab/mha_lab"  # nobody can publish there
 
 
 @pytest.fixture
@@ -19,8 +21,9 @@ def copy(tmp_path):
         shutil.copy(ROOT / name, tmp_path / name)
     for folder in ("docs", "notebooks"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns(".*"))
-    (tmp_path / "mha_lab" / "exercises").mkdir(parents=True)
-    shutil.copy(ROOT / "mha_lab" / "exercises" / "order.txt", tmp_path / "mha_lab" / "exercises")
+    for folder, name in (("exercises", "order.txt"), ("explore", "colours.js")):
+        (tmp_path / "mha_lab" / folder).mkdir(parents=True)
+        shutil.copy(ROOT / "mha_lab" / folder / name, tmp_path / "mha_lab" / folder)
     return tmp_path
 
 
@@ -28,19 +31,53 @@ def test_everything_is_in_step(capsys):
     assert sync.main(["check"]) == 0, capsys.readouterr().err
 
 
-def test_a_new_address_reaches_every_place(copy):
+def test_a_new_address_reaches_every_place(copy, capsys):
     assert sync.address(copy) == sync.address()
-    text = (copy / "pyproject.toml").read_text()
-    (copy / "pyproject.toml").write_text(text.replace(sync.address(), OTHER))
-    changed = {path.name for path, text in sync.synced(copy) if path.read_text() != text}
-    assert changed == {"CITATION.cff", *(f"{name}.ipynb" for name in NAMES)}
-    assert sync.main(["check"], copy) == 1
-    assert sync.main([], copy) == 0
+    old = (copy / "CITATION.cff").read_text()
+    assert sync.main(["publish", OTHER], copy) == 0
+    assert capsys.readouterr().out.split() == [*(f"notebooks/{name}.ipynb" for name in NAMES), "CITATION.cff"]
+    assert sync.address(copy) == OTHER
     assert sync.main(["check"], copy) == 0
-    old = sync.address().removeprefix("https://github.com/")
-    for path, text in sync.synced(copy):
-        assert old not in text, path
-        assert path.suffix in (".md", ".txt") or "ada/attention-course" in text
+    assert (copy / "CITATION.cff").read_text().count(f'\nrepository-code: "{OTHER}"\n') == 1
+    for name in NAMES:
+        chapter = nbformat.read(copy / "notebooks" / f"{name}.ipynb", as_version=4)
+        file = f"notebooks/{name}.ipynb"
+        there = f"https://colab.research.google.com/github/ada/attention-course/blob/main/{file}"
+        tree = f"lab%2Ftree%2F{file.replace('/', '%2F')}"
+        assert f"]({there})" in chapter.cells[0].source
+        binder = f"https://mybinder.org/v2/gh/ada/attention-course/main?urlpath={tree}"
+        assert f"]({binder})" in chapter.cells[0].source
+        assert f'"git+{OTHER}"' in code_cells(chapter)[0].source
+    text = (copy / "pyproject.toml").read_text()
+    (copy / "pyproject.toml").write_text(text.replace(OTHER, PLACEHOLDER))
+    assert sync.main([], copy) == 0
+    assert (copy / "CITATION.cff").read_text() == re.sub("repository-code: .*\n", "", old)
+
+
+@pytest.mark.parametrize(
+    "wrong", [PLACEHOLDER, "ada/attention", "http://github.com/ada/a", "https://example.org/ada/a"]
+)
+def test_an_address_that_does_not_fit_changes_nothing(copy, capsys, wrong):
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert sync.main(["publish", wrong], copy) == 2
+    assert "expected an address such as https://github.com/" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_the_address_of_another_repository_is_refused(copy, capsys):
+    for command in (["init", "-q"], ["remote", "add", "origin", "git@github.com:ada/another.git"]):
+        subprocess.run(["git", *command], cwd=copy, check=True, timeout=60)
+    assert sync.main(["publish", OTHER], copy) == 2
+    assert "is no remote of this copy, which has git@github.com:ada/another.git" in capsys.readouterr().err
+    assert sync.main(["publish", "https://github.com/Ada/another/"], copy) == 0
+    assert sync.address(copy) == "https://github.com/Ada/another"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_before_there_is_an_address_no_chapter_has_a_link_to_it(name):
+    chapter = read(name)
+    if not sync.published(sync.address()):
+        assert not re.search("colab.research|mybinder|github.com/mha", nbformat.writes(chapter))
 
 
 def test_a_new_chapter_is_found_by_its_name_and_title(copy):
@@ -53,10 +90,6 @@ def test_a_new_chapter_is_found_by_its_name_and_title(copy):
     row = next(line for line in (copy / "README.md").read_text().splitlines() if "99_a_new_chapter" in line)
     assert row.startswith(f"| [99 A new chapter](notebooks/99_a_new_chapter.ipynb) | {promise} | ")
     assert row.count("99_a_new_chapter.ipynb") == 1
-    there = nbformat.read(copy / "notebooks" / "99_a_new_chapter.ipynb", as_version=4).cells[0].source
-    where, file = sync.address().removeprefix("https://github.com/"), "notebooks/99_a_new_chapter.ipynb"
-    assert f"(https://colab.research.google.com/github/{where}/blob/main/{file})" in there
-    assert f"https://mybinder.org/v2/gh/{where}/main?urlpath=lab%2Ftree%2F{file.replace('/', '%2F')}" in there
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,12 +124,37 @@ def test_a_first_cell_that_says_too_little_is_an_error(copy, old):
         sync.between("# A page without the comments", "chapters", "| |")
 
 
-def test_the_set_up_cell_does_nothing_where_the_package_is():
-    """Here `%pip` would be a syntax error: IPython translates it, and it must not be reached."""
-    source = sync.SET_UP.format(address=sync.address())
-    assert len([line for line in source.splitlines() if line]) == 3
-    names = {"pip": lambda *_: pytest.fail("it installs")}
-    exec(source.replace("%pip install -q git+", "pip() #"), names)
+@pytest.fixture(params=[PLACEHOLDER, OTHER])
+def set_up(request, tmp_path, monkeypatch):
+    """Runs the set-up cell in an empty folder, with or without the package; returns what pip is asked for."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*, missing):
+        asked = []
+        source = sync.set_up(request.param).replace("%pip install -q {source}", "pip(str(source))")
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None if missing else name)
+        exec(source, {"pip": asked.append})
+        return asked
+
+    return run, request.param
+
+
+def test_the_set_up_cell_does_nothing_where_the_package_is(set_up):
+    run, _ = set_up
+    assert run(missing=False) == []
+
+
+def test_the_set_up_cell_installs_what_there_is_or_says_what_to_do(set_up, tmp_path):
+    """The newest handout beside the notebook; without one, from the address, if there is one."""
+    run, where = set_up
+    if where == OTHER:
+        assert run(missing=True) == [f"git+{OTHER}"]
+    else:
+        with pytest.raises(ModuleNotFoundError, match="Put the file mha_lab-"):
+            run(missing=True)
+    for version in ("0.1.0", "0.2.0"):
+        (tmp_path / f"mha_lab-{version}-py3-none-any.whl").touch()
+    assert run(missing=True) == ["mha_lab-0.2.0-py3-none-any.whl"]
 
 
 def test_no_other_file_names_the_address():

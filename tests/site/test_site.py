@@ -431,6 +431,23 @@ def visits(browser, roots, pages):
     return seen
 
 
+@in_browser
+@pytest.mark.parametrize("name", ["01_single_head_attention.html", "05_output_projection.html"])
+def test_a_picture_that_is_not_alive_yet_is_scrolled_with_the_keyboard(browser, roots, name):
+    """On a phone, at once: what is further down does not live yet, and its picture is wider than the page."""
+    page = browser.new_page(viewport=PHONE)
+    page.goto(roots["http"] + name, wait_until="load")
+    pictures = page.locator(".explorable:not(.alive, .asked)")
+    page.wait_for_function("document.fonts.status === 'loaded'")
+    wide = [each for each in pictures.all() if each.evaluate("(box) => box.scrollWidth > box.clientWidth")]
+    assert wide
+    assert [each.get_attribute("tabindex") for each in wide] == ["0"] * len(wide)
+    last = wide[-1].element_handle()
+    last.scroll_into_view_if_needed()
+    page.wait_for_function("(box) => box.matches('.alive') && !box.hasAttribute('tabindex')", arg=last)
+    page.close()
+
+
 FINE = {
     "others": [],
     "errors": [],

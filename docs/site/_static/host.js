@@ -1,38 +1,8 @@
 // The explorables alive on a page without a kernel, and small things that the theme leaves open.
-// Implements the front end of anywidget (anywidget.dev/en/afm) as far as a page without Python can.
 
 "use strict";
 
 (() => {
-  const same = (a, b) => Object.is(a, b) || JSON.stringify(a) === JSON.stringify(b);
-
-  /** What a widget's module reads, changes and listens to. What it saves or sends reaches nobody. */
-  function makeModel(state) {
-    const heard = new Map(); // event: callbacks
-    const tell = (event, ...given) => [...(heard.get(event) ?? [])].forEach((callback) => callback(...given));
-    const model = {
-      get: (name) => state[name],
-      set(name, value) {
-        if (same(state[name], value)) return;
-        state[name] = value;
-        tell(`change:${name}`, model, value, {});
-        tell("change", model, {});
-      },
-      on(events, callback) {
-        for (const event of events.split(/\s+/)) heard.set(event, [...(heard.get(event) ?? []), callback]);
-      },
-      off(events = null, callback = null) {
-        for (const event of events?.split(/\s+/) ?? [...heard.keys()]) {
-          const kept = (heard.get(event) ?? []).filter((other) => callback !== null && other !== callback);
-          heard.set(event, kept);
-        }
-      },
-      save_changes() {},
-      send() {},
-    };
-    return model;
-  }
-
   const folder = new URL("explorables/", document.currentScript.src);
   const asked = {}, imported = {};
 
@@ -48,14 +18,14 @@
     return asked[name];
   }
 
-  /** The module's default export. It is imported from a text, since over file:// no other import is allowed. */
+  /** A module. It is imported from a text, since over file:// no other import is allowed. */
   function load(name) {
     imported[name] ??= (async () => {
       const [before, after] = (await text(name)).split("/* shared */"); // a page fetches it once
       const whole = after === undefined ? before : before + (await text("shared")) + after;
       const url = URL.createObjectURL(new Blob([whole], { type: "text/javascript" }));
       try {
-        return (await import(url)).default;
+        return await import(url);
       } finally {
         URL.revokeObjectURL(url);
       }
@@ -66,27 +36,19 @@
   /** Put the live explorable in the place of its picture. Where anything fails, the picture stays. */
   async function start(container) {
     const { module, state } = JSON.parse(container.querySelector("script").textContent);
-    const stopped = new AbortController();
-    const given = { signal: stopped.signal, experimental: { invoke: () => Promise.reject(new Error("no kernel")) } };
     const el = document.createElement("div");
     el.className = "live";
     container.append(el);
-    const ends = [];
     const stop = () => {
-      stopped.abort();
-      ends.splice(0).reverse().forEach((end) => typeof end === "function" && end());
       el.remove();
       container.classList.remove("alive");
     };
     try {
       for (const [key, value] of Object.entries(state)) if (value?.script) state[key] = await text(value.script);
-      const model = given.model = makeModel(state);
-      const exported = await load(module);
-      const widget = typeof exported === "function" ? await exported() : exported;
+      const [{ start: begin }, { default: exported }] = [await load("alone"), await load(module)];
       container.classList.add("alive");
-      ends.push(await widget.initialize?.(given));
-      ends.push(await widget.render?.({ ...given, el }));
-      container.explorable = { model, stop };
+      const begun = await begin(exported, state, el);
+      container.explorable = { model: begun.model, stop: () => { begun.stop(); stop(); } };
     } catch (error) {
       stop();
       console.error(`explorable ${module}:`, error);
@@ -105,8 +67,8 @@
   boxes.forEach((box) => box.addEventListener("scroll", () => more(box), { passive: true }));
   const reach = () => {
     boxes.forEach(more);
-    for (const box of document.querySelectorAll(".formula, .picture > div, .explorable .live div:not(.quiet)")) {
-      const wide = box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible";
+    for (const box of document.querySelectorAll(".formula, .picture > div, .explorable, .explorable .live div:not(.quiet)")) {
+      const wide = box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX);
       if (wide && box.tabIndex < 0 && !box.querySelector("button, input, [tabindex]")) {
         box.tabIndex = 0;
         box.dataset.reached = "";

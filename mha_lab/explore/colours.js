@@ -1,0 +1,2 @@
+// Of each theme, and of tokens. make sync writes this from _colours.py.
+export const COLOURS = {"light": {"query": "#c2410c", "key": "#9747cf", "value": "#007a5a", "weight": "#0b3f8f", "minus": "#8a6100", "plus": "#00798c", "accent": "#4d5663"}, "dark": {"query": "#f58549", "key": "#b07cf5", "value": "#4df0c0", "weight": "#9ccbff", "minus": "#d9a93a", "plus": "#45c3d6", "accent": "#b4bcc8"}, "tokens": ["#56b4e9", "#e69f00", "#009e73", "#f0e442", "#cc79a7", "#d55e00"]};
