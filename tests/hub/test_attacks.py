@@ -116,6 +116,16 @@ def test_what_a_kernel_runs_and_prints_is_read_by_nobody_else(hub):
     assert "secret" not in heard
 
 
+def test_a_kernel_that_was_killed_is_there_again_for_a_page_that_asks_at_once(hub):
+    with logged_in(hub, BOB) as bob:
+        pid = int(bob.run("import os; print(os.getpid())"))
+        socket = "ws" + hub.own(BOB)[4:] + f"api/kernels/{bob.kernel}/channels"
+        os.kill(pid, 9)
+        time.sleep(3.2)  # the server looks every three seconds, and starts the next one
+        bob.page.evaluate("(address) => { window.early = new WebSocket(address) }", socket)
+        assert bob.run("print(6 * 7)") == "42\n"
+
+
 PLACES = """
 import json, os, tempfile, matplotlib, torch._inductor.runtime.cache_dir_utils as inductor
 from IPython.paths import get_ipython_dir
