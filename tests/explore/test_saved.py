@@ -33,10 +33,12 @@ ASKED = """() => {
 # What is chosen in an explorable and what it says of that, without what it says of the way there: a line that
 # is read aloud, goals that were reached, and what a cache has just computed.
 TOLD = """(one) => {
-  const copy = one.cloneNode(true);
-  copy.querySelectorAll("style, .quiet, .goals, .cache").forEach((each) => each.remove());
+  const left_out = [...one.querySelectorAll(".quiet, .goals, .cache")];
+  left_out.forEach((each) => { each.style.display = "none"; });
+  const text = one.innerText;
+  left_out.forEach((each) => { each.style.display = ""; });
   const chosen = (input) => (/radio|checkbox/.test(input.type) ? input.checked : input.value);
-  return [copy.textContent, ...[...one.querySelectorAll("input, select")].map(chosen)].join("; ");
+  return [text, ...[...one.querySelectorAll("input, select")].map(chosen)].join("; ");
 }"""
 NO_MODEL = "widget model not found"  # what the widget manager tells the console about widgets of yesterday
 
