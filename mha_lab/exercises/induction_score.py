@@ -3,7 +3,7 @@
 import torch
 
 from mha_lab.chapters import induction
-from mha_lab.exercises import Exercise, deviations
+from mha_lab.exercises import Exercise, Mistake, deviations
 
 
 def induction_score(weights, tokens):
@@ -237,5 +237,16 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     same_as=(induction.induction_score,),
-    mistakes=deviations(_build, KNOBS),
+    mistakes={
+        **deviations(_build, KNOBS),
+        "one-distance-for-all": Mistake(
+            "Your function reads one diagonal of the weights, whatever the tokens are. That is right only if the "
+            "second half of a text repeats the first. Compare the tokens.",
+            STEP,
+            tuple(
+                lambda weights, tokens, back=back: weights.diagonal(-back(tokens.shape[1]), -2, -1).mean((0, -1))
+                for back in (lambda n: n // 2 - 1, lambda n: n // 2, lambda n: n // 2 + 1, lambda n: (n + 1) // 2)
+            ),
+        ),
+    },
 )
