@@ -114,6 +114,14 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
         "In each row, all your weights are equal: the scores are not used.",
         (lambda scores: torch.full_like(scores, 1 / scores.shape[-1]),),
     ),
+    "small-weights-dropped": (
+        "",
+        "Your function sets small weights to 0. A softmax gives some weight to each key.",
+        tuple(
+            lambda scores, least=least: (w := right(scores)).masked_fill(w < least, 0)
+            for least in (1e-2, 1e-3)
+        ),
+    ),
     "causal-mask-kept": (
         "self",
         "Your function hides the later tokens from each token, as a decoder does. Nothing is hidden here: "

@@ -188,10 +188,12 @@ KNOBS = {
             (lambda earlier: (earlier | earlier.mT).any(-1),),
         ),
         "all-but-the-first": (
-            "Your mean runs over all queries but the first one. Leave out all whose token did not come "
-            "before.",
+            "Your mean runs over all queries but {}. Leave out all whose token did not come before.",
             STEP,
-            (lambda earlier: torch.arange(earlier.shape[-1]).expand(earlier.shape[:2]) > 0,),
+            {
+                "the first one": (lambda e: torch.arange(e.shape[-1]).expand(e.shape[:2]) > 0,),
+                "the first two": (lambda e: torch.arange(e.shape[-1]).expand(e.shape[:2]) > 1,),
+            },
         ),
     },
     "reduce": {

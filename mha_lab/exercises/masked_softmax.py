@@ -27,7 +27,7 @@ def _problems(rng):
     yield torch.tensor([[-1e5, -1e5 - 1, 0.5]]), last_hidden[None]  # as low as the text says
     # Hidden scores that are higher than the visible ones by little, more and much: they tell a number that is
     # added to hidden scores from a division after they have taken their share.
-    yield torch.tensor([[1.0, 2.0, 17.0], [0.0, 1.0, 41.0], [1.0, 0.0, 96.0]]), last_hidden
+    yield torch.tensor([[1.0, 2.0, 17.0], [0.0, 1.0, 48.0], [1.0, 0.0, 96.0]]), last_hidden
     yield scores, some.flip(-1) & empty
     yield torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[False, False, False]])
     yield scores, some, True
@@ -74,6 +74,11 @@ def _filled(value=-torch.inf):
 def _lowered(by):
     """A negative number added to hidden scores."""
     return lambda s, m: s + ~m * by
+
+
+def _logarithm(least):
+    """The logarithm of the mask, made finite by a small number."""
+    return lambda s, m: s + (m.float() + least).log()
 
 
 def _added(s, m):
@@ -181,8 +186,16 @@ EXERCISE = Exercise(
             STEP,
             (
                 *_of(_filled(), _added, after=AFTER[:1]),
-                lambda s, m: torch.softmax(_filled()(s, m), -1) if m.any() else torch.zeros_like(s),
                 lambda s, m: torch.softmax(_filled()(s, m), -1) * m,
+            ),
+        ),
+        "asks-for-the-whole-mask": Mistake(
+            "Your function asks whether anything at all is visible. If a single row sees nothing, it still takes "
+            "the softmax of -inf alone for this row, which is NaN.",
+            STEP,
+            tuple(
+                lambda s, m, empty=empty: torch.softmax(_filled()(s, m), -1) if m.any() else empty(s)
+                for empty in (torch.zeros_like, torch.clone, lambda s: torch.softmax(s, -1))
             ),
         ),
         "nan-in-the-gradient": Mistake(
@@ -221,14 +234,18 @@ EXERCISE = Exercise(
             "A large negative number hides nothing in a row in which every key has it: all its keys get the "
             "same weight.",
             STEP,
-            _of(*map(_filled, (-1e6, -1e9, -1e30, torch.finfo().min)), after=AFTER[:1]),
+            _of(
+                *map(_filled, (-1e6, -1e9, -1e30, torch.finfo().min)),
+                *map(_lowered, (-1e9, -1e20, -1e30)),
+                after=AFTER[:1],
+            ),
         ),
         "fill-not-low-enough": Mistake(
             "What a hidden score becomes, 0 or a negative number that is put in its place or added to it, is "
             "not low enough: beside lower visible scores, it takes part in the softmax, or in the maximum that "
             "is subtracted. -inf is always low enough.",
             STEP,
-            _of(*map(_filled, LOW), *map(_lowered, LOW))
+            _of(*map(_filled, LOW), *map(_lowered, LOW), *map(_logarithm, (1e-45, 1e-13, 1e-10, 1e-9, 1e-8, 1e-6)))
             + tuple(
                 _exp(divide, hide, lambda s: s.amax(-1, keepdim=True), lambda s, m: s * m)
                 for divide in DIVISIONS
@@ -322,7 +339,7 @@ EXERCISE = Exercise(
             "A large negative number is added to every score of a row that sees nothing. That hardly "
             "changes the differences between them, so the row is weighted as if nothing were hidden.",
             STEP,
-            _of(*map(_lowered, (-1e6, -1e7, -1e9)), after=AFTER[:1]),
+            _of(_lowered(-1e6), after=AFTER[:1]),
         ),
         "indexed-with-a-smaller-mask": Mistake(
             f"{INDEX[0].upper()}{INDEX[1:]}.",

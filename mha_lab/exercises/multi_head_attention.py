@@ -45,6 +45,8 @@ def _problems(rng):
         mask[..., rng.below(n)] = True
         mask[rng.below(batch), -1, 0] = False  # sees nothing
         yield (x, *matrices, num_heads) if kind == "no mask" else (x, *matrices, num_heads, mask)
+    # A weight of 0.0003 in head 0.
+    yield torch.tensor([[[2.87, 1.0], [0.0, -1.0]]]), *4 * [torch.eye(2)], 2
 
 
 PIECES = (

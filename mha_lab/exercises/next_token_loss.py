@@ -179,6 +179,12 @@ KNOBS = {
             STEP,
             (lambda x, t: _nats(x, t) / math.log(2), lambda x, t: _nats(x, t) / math.log(10)),
         ),
+        "labels-smoothed": (
+            "Your labels are smoothed, as by `label_smoothing`: a part of the loss comes from all other tokens. "
+            "The mean of -log p of the next token alone is asked for.",
+            STEP,
+            (lambda x, t: 0.9 * _nats(x, t) - 0.1 * torch.log_softmax(x, dim=-1).mean(dim=-1),),
+        ),
         "unstable-softmax": (
             "Your formula is right on paper, but exp overflows or underflows for large logits: use "
             "log_softmax.",

@@ -27,6 +27,8 @@ def _problems(rng):
         batch, n_q, n_k, num_heads, d_k = rng.primes(5)
         width = num_heads * d_k
         yield rng.normal(batch, n_q, width), rng.normal(batch, n_k, width), num_heads
+    # A weight of 0.0003 in head 0.
+    yield torch.tensor([[[8.2, 1.0]]]), torch.tensor([[[1.0, 1.0], [0.0, 2.0]]]), 2
 
 
 def _product(q, k):

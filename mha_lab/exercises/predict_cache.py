@@ -81,7 +81,7 @@ KNOBS = {
         "bytes": (
             "You count bytes, and each number takes {}. The numbers themselves are asked for.",
             STEP,
-            {"four bytes in float32": (4,), "two bytes in float16": (2,)},
+            {"four bytes in float32": (4,), "two bytes in float16 (or four, of keys or values only)": (2,)},
         ),
         "eight-texts": ("You count 8 texts, as in `caches` of step 7: count one.", STEP, (8,)),
     },
