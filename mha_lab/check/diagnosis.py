@@ -304,10 +304,9 @@ def _dropped(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
     """One of the results is the right one after dropout."""
     for pairs in zip(*(_arrays(t.expected, t.got) for t in trials), strict=False):
         if (times := observe.dropped(pairs)) is not None:
-            says = (
-                f"Some numbers are 0, and the others are {times:.3g} times the right ones, as dropout makes them."
-            )
-            return Found("dropped-out", cause=f"{says} Dropout is for training only; none is asked for here.")
+            says = f"Some numbers are 0, and the others are {times:.3g} times the right ones"
+            rest = "as dropout makes them. Dropout is for training only; none is asked for here."
+            return Found("dropped-out", cause=f"{says}, {rest}")
     return None
 
 
@@ -315,7 +314,9 @@ def _added(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: T
     """The same row of numbers was added to each row of one result, and the others are right."""
     for number, pairs in enumerate(zip(*(_arrays(t.expected, t.got) for t in wrong), strict=False)):
         others = (pair for t in wrong for pair in _without(_arrays(t.expected, t.got), number))
-        if observe.row_added(pairs) and all(one is not None and observe.alike(one, two) for one, two in others):
+        if observe.row_added(pairs) and all(
+            one is not None and observe.alike(one, two) for one, two in others
+        ):
             says = "One and the same row of numbers is added to each row of the right result, as a bias is."
             return Found("row-added", cause=f"{says} Nothing is added here.")
     return None
@@ -405,7 +406,9 @@ def _pattern(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
     if trials[0] not in wrong and len(wrong) == len(trials) - 1 > 1:
         says = f"Your result is right for the first problem, and wrong for the other {len(wrong)}."
         return Found(
-            "fits-one-example", says, "Does it use a number, a size or an assumption that is true of that example only?"
+            "fits-one-example",
+            says,
+            "Does it use a number, a size or an assumption that is true of that example only?",
         )
     return None
 

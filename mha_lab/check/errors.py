@@ -302,7 +302,9 @@ RULES: list[tuple[str, Says]] = [
     ),
     (
         r"Tensors must have same number of dimensions: got (\d+) and (\d+)",
-        lambda f, *_: f"`cat` joins tensors with equally many axes. One has {f.group(1)}, another {f.group(2)}.",
+        lambda f, *_: (
+            f"`cat` joins tensors with equally many axes. One has {f.group(1)}, another {f.group(2)}."
+        ),
     ),
     (r"too many indices", "There are more indices than axes."),
     (r"out of (bounds|range)", "The index is too large: the last of n has index n - 1."),

@@ -80,7 +80,7 @@ class Mistake:
 
 OR = ", or "
 Choice = tuple[str, str, Sequence[Any] | Mapping[str, Sequence[Any]]]
-# What is said, where it is explained, the wrong pieces; with ``{}`` in what is said, the pieces of each cause.
+# What is said, where it is explained, the wrong pieces; with ``{}`` in what is said, those of each cause.
 
 
 def pieces(wrong: Sequence[Any] | Mapping[str, Sequence[Any]]) -> list[Any]:

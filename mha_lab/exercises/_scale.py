@@ -114,7 +114,10 @@ FORMS: dict[str, tuple[str, str, Sequence[Divisor] | Mapping[str, Sequence[Divis
         (lambda sizes: math.sqrt(3), lambda sizes: 2.0),
     ),
 }
-NARROW = "Your scores are divided by the square root of d_model. But a head is only d_k = d_model / num_heads wide."
+NARROW = (
+    "Your scores are divided by the square root of d_model. But a head is only d_k = d_model / num_heads "
+    "wide."
+)
 
 
 def wrong(section: str, *there: str) -> dict[str, Choice]:
@@ -129,7 +132,10 @@ def wrong(section: str, *there: str) -> dict[str, Choice]:
     return found
 
 
-AFTER = "Your function divides the weights, after the softmax. Divide the scores instead, before it, by sqrt(d_k)."
+AFTER = (
+    "Your function divides the weights, after the softmax. Divide the scores instead, before it, by "
+    "sqrt(d_k)."
+)
 
 
 def afterwards(*there: str) -> tuple[Divisor, ...]:

@@ -74,7 +74,11 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
             lambda scores: torch.softmax(scores.flatten(-2), -1).view(scores.shape),
         ),
     ),
-    "no-softmax": ("", "Your function uses the scores as weights: there is no softmax.", (lambda scores: scores,)),
+    "no-softmax": (
+        "",
+        "Your function uses the scores as weights: there is no softmax.",
+        (lambda scores: scores,),
+    ),
     "softmax-twice": (
         "",
         "Your function takes the softmax twice.",

@@ -311,7 +311,9 @@ def _mistakes():
 
 def _normalised(finish):
     """Divided by the total at each key, as it should be then; and what follows at the end."""
-    return lambda s, v: finish(torch.softmax(s, -1) @ v, torch.exp(s - s.amax(-1, keepdim=True)).sum(-1, keepdim=True))
+    return lambda s, v: finish(
+        torch.softmax(s, -1) @ v, torch.exp(s - s.amax(-1, keepdim=True)).sum(-1, keepdim=True)
+    )
 
 
 def _multiplied(scores, value):
@@ -365,8 +367,8 @@ EXERCISE = Exercise(
             (_build(each=lambda o, t: o / t, finish=lambda o, t: o),),
         ),
         "multiplied-by-the-total-at-each-key": Mistake(
-            "At each key, your function multiplies the output so far by the total so far. That belongs to a sum "
-            "that is divided by the new total at each key, and not once more at the end.",
+            "At each key, your function multiplies the output so far by the total so far. That belongs to a "
+            "sum that is divided by the new total at each key, and not once more at the end.",
             STEP,
             (_normalised(lambda output, total: output / total), _multiplied),
         ),

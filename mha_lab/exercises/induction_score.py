@@ -242,12 +242,19 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, KNOBS),
         "one-distance-for-all": Mistake(
-            "Your function reads one diagonal of the weights, whatever the tokens are. That is right only if the "
-            "second half of a text repeats the first. Compare the tokens.",
+            "Your function reads one diagonal of the weights, whatever the tokens are. That is right only if"
+            " the second half of a text repeats the first. Compare the tokens.",
             STEP,
             tuple(
-                lambda weights, tokens, back=back: weights.diagonal(-back(tokens.shape[1]), -2, -1).mean((0, -1))
-                for back in (lambda n: n // 2 - 1, lambda n: n // 2, lambda n: n // 2 + 1, lambda n: (n + 1) // 2)
+                lambda weights, tokens, back=back: weights.diagonal(-back(tokens.shape[1]), -2, -1).mean(
+                    (0, -1)
+                )
+                for back in (
+                    lambda n: n // 2 - 1,
+                    lambda n: n // 2,
+                    lambda n: n // 2 + 1,
+                    lambda n: (n + 1) // 2,
+                )
             ),
         ),
     },

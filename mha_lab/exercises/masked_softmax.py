@@ -190,8 +190,8 @@ EXERCISE = Exercise(
             ),
         ),
         "asks-for-the-whole-mask": Mistake(
-            "Your function asks whether anything at all is visible. If a single row sees nothing, it still takes "
-            "the softmax of -inf alone for this row, which is NaN.",
+            "Your function asks whether anything at all is visible. If a single row sees nothing, it still "
+            "takes the softmax of -inf alone for this row, which is NaN.",
             STEP,
             tuple(
                 lambda s, m, empty=empty: torch.softmax(_filled()(s, m), -1) if m.any() else empty(s)
@@ -241,11 +241,15 @@ EXERCISE = Exercise(
             ),
         ),
         "fill-not-low-enough": Mistake(
-            "What a hidden score becomes, 0 or a negative number that is put in its place or added to it, is "
-            "not low enough: beside lower visible scores, it takes part in the softmax, or in the maximum that "
-            "is subtracted. -inf is always low enough.",
+            "What a hidden score becomes, 0 or a negative number that is put in its place or added to it, is"
+            " not low enough: beside lower visible scores, it takes part in the softmax, or in the maximum "
+            "that is subtracted. -inf is always low enough.",
             STEP,
-            _of(*map(_filled, LOW), *map(_lowered, LOW), *map(_logarithm, (1e-45, 1e-13, 1e-10, 1e-9, 1e-8, 1e-6)))
+            _of(
+                *map(_filled, LOW),
+                *map(_lowered, LOW),
+                *map(_logarithm, (1e-45, 1e-13, 1e-10, 1e-9, 1e-8, 1e-6)),
+            )
             + tuple(
                 _exp(divide, hide, lambda s: s.amax(-1, keepdim=True), lambda s, m: s * m)
                 for divide in DIVISIONS
@@ -299,9 +303,7 @@ EXERCISE = Exercise(
             "float32. torch.softmax avoids that; give it scores in which the hidden ones are -inf.",
             LATE,
             tuple(_exp(divide, hide) for divide in DIVISIONS for hide in HIDES)
-            + tuple(
-                _exp(divide, hide, first=lambda s, m: s * m) for divide in DIVISIONS for hide in HIDES
-            )
+            + tuple(_exp(divide, hide, first=lambda s, m: s * m) for divide in DIVISIONS for hide in HIDES)
             + tuple(
                 lambda s, m, divide=divide: divide(torch.exp(_filled()(s, m)), m) for divide in DIVISIONS
             ),

@@ -235,8 +235,8 @@ EXERCISE = Exercise(
             (_pair(lambda a, b: (a - b).abs().max()),),
         ),
         "squared-instead-of-absolute": either(
-            "Your function finds the two heads {}. There, a small difference counts less, and a large one more. "
-            "Add up the sizes of the differences.",
+            "Your function finds the two heads {}. There, a small difference counts less, and a large one "
+            "more. Add up the sizes of the differences.",
             EQUAL,
             {
                 words: tuple(map(_pair, compares))

@@ -5,9 +5,8 @@ import math
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
 from mha_lab.exercises import _parts as parts
-from mha_lab.exercises import _scale, _softmax
 from mha_lab.exercises._finished import refusing
 
 

@@ -128,8 +128,8 @@ KNOBS = {
             (lambda x, t: (x[:, -2], t[:, -1]),),
         ),
         "labels-padded-with-0": (
-            "Your labels end with a 0 that is no token of the text, and the last logits are compared with it. "
-            "Nothing is known about what comes after the last token: leave these logits out.",
+            "Your labels end with a 0 that is no token of the text, and the last logits are compared with "
+            "it. Nothing is known about what comes after the last token: leave these logits out.",
             SHIFT,
             (lambda x, t: (x, torch.nn.functional.pad(t[:, 1:], (0, 1))),),
         ),
@@ -180,8 +180,8 @@ KNOBS = {
             (lambda x, t: _nats(x, t) / math.log(2), lambda x, t: _nats(x, t) / math.log(10)),
         ),
         "labels-smoothed": (
-            "Your labels are smoothed, as by `label_smoothing`: a part of the loss comes from all other tokens. "
-            "The mean of -log p of the next token alone is asked for.",
+            "Your labels are smoothed, as by `label_smoothing`: a part of the loss comes from all other "
+            "tokens. The mean of -log p of the next token alone is asked for.",
             STEP,
             (lambda x, t: 0.9 * _nats(x, t) - 0.1 * torch.log_softmax(x, dim=-1).mean(dim=-1),),
         ),
@@ -208,8 +208,8 @@ KNOBS = {
             (lambda loss, t: loss.sum() / t.numel(),),
         ),
         "token-0-left-out": (
-            "Your loss leaves out all predictions whose next token is token 0, as `ignore_index=0` does. There "
-            "is no padding here: token 0 is a token like all others.",
+            "Your loss leaves out all predictions whose next token is token 0, as `ignore_index=0` does. "
+            "There is no padding here: token 0 is a token like all others.",
             STEP,
             (
                 lambda loss, t: loss[t[:, 1:] != 0].mean(),

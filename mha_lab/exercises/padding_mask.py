@@ -182,8 +182,8 @@ EXERCISE = Exercise(
             (lambda n, longest: torch.arange(longest) < n, lambda n, longest: n > torch.arange(longest)),
         ),
         "slice-of-the-batch": Mistake(
-            "`mask[:length]` takes the first sentences of the batch, because the first axis counts sentences. "
-            "The keys are the last axis: `mask[b, 0, 0, :length]`.",
+            "`mask[:length]` takes the first sentences of the batch, because the first axis counts "
+            "sentences. The keys are the last axis: `mask[b, 0, 0, :length]`.",
             STEP,
             (_first_sentences,),
         ),

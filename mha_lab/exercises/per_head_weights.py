@@ -5,9 +5,8 @@ import math
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
 from mha_lab.exercises import _parts as parts
-from mha_lab.exercises import _scale, _softmax
 
 
 def per_head_weights(query, key, num_heads):
@@ -165,8 +164,8 @@ ALONE = {  # these raise, or hide what else is wrong: they are not tried in pair
             (lambda w: w[:, -1:].expand_as(w), lambda w: w[:, :1].expand_as(w)),
         ),
         "heads-in-the-batch": (
-            "Your heads are still joined with the batch, in one axis: (batch * num_heads, n_q, n_k). Give them "
-            "an axis of their own.",
+            "Your heads are still joined with the batch, in one axis: (batch * num_heads, n_q, n_k). Give "
+            "them an axis of their own.",
             STACK,
             (lambda w: w.flatten(0, 1),),
         ),

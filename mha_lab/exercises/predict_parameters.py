@@ -195,7 +195,9 @@ TOTALS = {
 }
 FOUND = deviations(_build, {"matrices": MATRICES, "biases": BIASES, "total": TOTALS})
 THREE = FOUND["no-output-projection"]
-FOUND["no-output-projection"] = replace(THREE, variants=[*THREE.variants, lambda d, h, bias: 3 * d * (d + bias)])
+FOUND["no-output-projection"] = replace(
+    THREE, variants=[*THREE.variants, lambda d, h, bias: 3 * d * (d + bias)]
+)
 EXERCISE = Exercise(
     answer=predict_parameters,
     chapter="05_output_projection",

@@ -69,7 +69,8 @@ KNOBS = {
             (lambda back, window: back < window - 1,),
         ),
         "half-a-window": (
-            "In your mask a token sees about half of `window` keys. It should see `window`, its own included.",
+            "In your mask a token sees about half of `window` keys. It should see `window`, its own "
+            "included.",
             WINDOW,
             (lambda back, window: back <= window // 2, lambda back, window: back < window // 2),
         ),

@@ -30,7 +30,9 @@ def _product(query, key):
 
 
 def _build(product=_product, divisor=_scale.right, normed=lambda q, k: 1.0):
-    return lambda query, key: product(query, key) / (divisor(_scale.Sizes.of(query, key)) * normed(query, key))
+    return lambda query, key: (
+        product(query, key) / (divisor(_scale.Sizes.of(query, key)) * normed(query, key))
+    )
 
 
 STEP = "2 Scores: how well does each query match each key?"

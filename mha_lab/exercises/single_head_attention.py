@@ -3,8 +3,7 @@
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake, deviations
-from mha_lab.exercises import _scale, _softmax
+from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
 
 
 def single_head_attention(x, w_q, w_k, w_v):

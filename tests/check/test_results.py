@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mha_lab.check import runner
+from mha_lab.check.report import make
 from mha_lab.exercises import CHANGEABLE, Rng, find, names
 from tests.check.corpus import diagnosis_of, named
 
