@@ -3,6 +3,7 @@
 import inspect
 import re
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from mha_lab.exercises import _results as compare
 from mha_lab.exercises._results import Outcome, Trial, plain
 
 HALF = "Your result is right only to the accuracy of {}; float32 is expected."
+REMARK = "Your function returns {}, which is accepted here. In a model, return a tensor: {}."
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,9 @@ class Diagnosis:
     """What is wrong with one answer: ``name`` is ``None`` if it is right.
 
     ``seen`` was computed from the answer's own result; ``cause`` explains it, and is empty if no known
-    cause does. ``note`` says which names of the notebook the answer's code uses. ``example`` is
-    ``(arguments, expected, got)`` of the smallest problem for which it is wrong.
+    cause does. ``note`` says which names of the notebook the answer's code uses; of a right answer, what
+    PyTorch cannot do with its result. ``example`` is ``(arguments, expected, got)`` of the smallest problem
+    for which it is wrong.
     """
 
     name: str | None
@@ -51,7 +54,7 @@ def diagnose(exercise: Exercise, trials: list[Trial]) -> Diagnosis | None:
     with warnings.catch_warnings(action="ignore"):
         wrong = [t for t in trials if not exercise.is_right(t)]
         if not wrong:
-            return _changed(exercise, trials) or _foreign(exercise, trials) or Diagnosis(None)
+            return _changed(exercise, trials) or _foreign(exercise, trials)
         shown = _clearest([t for t in wrong if t.outcome.kind == "returned"] or wrong)
         explained = (way(exercise, trials, wrong, shown) for way in WAYS)
         found = next(filter(None, explained), Found("wrong"))
@@ -87,19 +90,21 @@ def _changed(exercise: Exercise, trials: list[Trial]) -> Diagnosis | None:
     return None
 
 
-def _foreign(exercise: Exercise, trials: list[Trial]) -> Diagnosis | None:
-    """Where a function gets arguments and returns numbers, tensors are asked for, in single precision.
+def _foreign(exercise: Exercise, trials: list[Trial]) -> Diagnosis:
+    """Right, unless it has half precision only.
 
-    Numbers that are typed by hand, and places, may be in a list or a NumPy array.
+    Numbers in a list or in a NumPy array are right, too, with a remark where a model would need a tensor. An
+    exercise that asks for a gradient looks for it in its ``call``.
     """
     for trial in trials if _arguments(exercise) else ():
         if (source := compare.foreign(trial.expected, trial.got)) in compare.HALVES:
             return Diagnosis("wrong-dtype", HALF.format(source), "", exercise.section)
         if source:
-            says = f"The numbers are right, but your function returns {source}, not a tensor."
-            why = "PyTorch computes no gradient through a NumPy array or a list."
-            return Diagnosis("not-a-tensor", says, why, exercise.section)
-    return None
+            array = compare.as_array(trial.got)
+            masks = array is not None and array.dtype == bool
+            why = f"`masked_fill` does not take {source}" if masks else f"{source} has no gradient"
+            return Diagnosis(None, note=REMARK.format(source, why))
+    return Diagnosis(None)
 
 
 # What is said
@@ -171,19 +176,48 @@ def _refused(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
 def _known(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
     """The mistakes whose code gives the same on every problem; two at once if no single one does."""
     order = sorted(trials, key=lambda t: t is not shown)  # most variants already differ on the one shown
-    for two in (False, True):
-        some = {name: m for name, m in exercise.mistakes.items() if bool(m.of) == two}
-        fitting = {name: m for name, m in some.items() if any(_fits(exercise, order, v) for v in m.variants)}
-        if fitting:
-            break
-    else:
+    fitting = _fitting(exercise, order, two=False)
+    if not fitting and not _one_factor(trials):
+        fitting = _fitting(exercise, order, two=True)
+    if not fitting:
         return None
-    (name, mistake), *others = fitting.items()
-    cause = mistake.says
-    if others:
-        cause = "Two mistakes give exactly these results. " if len(others) == 1 else "Several mistakes fit. "
-        cause += " Or: ".join(m.says for m in fitting.values())
+    name, mistake = next(iter(fitting.items()))
+    cause = _told(exercise, list(fitting.values()), lambda variant: _fits(exercise, order, variant))
     return Found(name, cause=cause, section=mistake.section)
+
+
+def _fitting(exercise: Exercise, trials: list[Trial], *, two: bool) -> dict[str, Mistake]:
+    """The single mistakes, or the pairs, with a variant that does the same in every trial."""
+    some = {name: m for name, m in exercise.mistakes.items() if bool(m.of) == two}
+    return {name: m for name, m in some.items() if any(_fits(exercise, trials, v) for v in m.variants)}
+
+
+def _one_factor(trials: list[Trial]) -> bool:
+    """Single numbers that are the right ones times one constant.
+
+    Each pair of causes gives them whose factors have this product, so they tell nothing about two causes.
+    """
+    pairs = [(compare.as_array(t.expected), compare.as_array(t.got)) for t in trials]
+    if any(a is None or b is None or a.size != 1 or b.size != 1 or not a.any() for a, b in pairs):
+        return False
+    factors = [float(b.flat[0]) / float(a.flat[0]) for a, b in pairs]
+    return max(factors) - min(factors) < 1e-6 * abs(max(factors))
+
+
+def _told(exercise: Exercise, fitting: list[Mistake], fits: Callable[[Any], bool]) -> str:
+    """What is said of them: a sentence that belongs to all of them is true, and each is said once."""
+    if len(fitting) == 1:
+        return fitting[0].told(fits)
+    ways = [[exercise.mistakes[name].says for name in m.of] or [m.says] for m in fitting]
+    common = [says for says in ways[0] if all(says in way for way in ways)]
+    others = [" And: ".join(says for says in way if says not in common) for way in ways]
+    others = list(dict.fromkeys(filter(None, others)))
+    if len(others) < 2:
+        return " And: ".join([*common, *others])
+    start = "Two mistakes give exactly these results." if len(others) == 2 else "Several mistakes fit."
+    if common:
+        start = f"{' And: '.join(common)} And one of these, which give the same results:"
+    return f"{start} {' Or: '.join(others)}"
 
 
 def _fits(exercise: Exercise, trials: list[Trial], variant: Any) -> bool:
@@ -266,6 +300,40 @@ def _nothing(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
     return Found("returns-nothing", "Your function returns None.", "Is the line `return ...` missing?")
 
 
+def _dropped(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
+    """One of the results is the right one after dropout."""
+    for pairs in zip(*(_arrays(t.expected, t.got) for t in trials), strict=False):
+        if (times := observe.dropped(pairs)) is not None:
+            says = f"Some numbers are 0, and the others are {times:.3g} times the right ones"
+            rest = "as dropout makes them. Dropout is for training only; none is asked for here."
+            return Found("dropped-out", cause=f"{says}, {rest}")
+    return None
+
+
+def _added(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
+    """The same row of numbers was added to each row of one result, and the others are right."""
+    for number, pairs in enumerate(zip(*(_arrays(t.expected, t.got) for t in wrong), strict=False)):
+        others = (pair for t in wrong for pair in _without(_arrays(t.expected, t.got), number))
+        if observe.row_added(pairs) and all(
+            one is not None and observe.alike(one, two) for one, two in others
+        ):
+            says = "One and the same row of numbers is added to each row of the right result, as a bias is."
+            return Found("row-added", cause=f"{says} Nothing is added here.")
+    return None
+
+
+def _without(pairs: list[Any], number: int) -> list[Any]:
+    return [pair for i, pair in enumerate(pairs) if i != number]
+
+
+def _arrays(expected: Any, got: Any) -> list[tuple[Any, Any]]:
+    """The arrays of an expected and a returned result, one after the other, where both have them."""
+    pairs = compare.parts(expected, got) or ()
+    if isinstance(expected, tuple) and any(isinstance(one, tuple) for one, _ in pairs):
+        return [pair for one, other in pairs for pair in _arrays(one, other)]
+    return [(compare.as_array(one), compare.as_array(other)) for one, other in pairs]
+
+
 def _explained(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
     """The exercise's own explanation of all results together, or of this one."""
     mistakes, unknown = exercise.mistakes, Mistake("", "", ())
@@ -338,12 +406,14 @@ def _pattern(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
     if trials[0] not in wrong and len(wrong) == len(trials) - 1 > 1:
         says = f"Your result is right for the first problem, and wrong for the other {len(wrong)}."
         return Found(
-            "fits-one-example", says, "Does a number in it, or a size that it uses, fit that example only?"
+            "fits-one-example",
+            says,
+            "Does it use a number, a size or an assumption that is true of that example only?",
         )
     return None
 
 
 WAYS = (
-    _stopped, _refused, _known, _raised, _nothing, _explained,
-    _bug, _shape, _half, _exclusive_or, _notebook, _pattern,
+    _stopped, _refused, _known, _raised, _nothing, _dropped, _explained,
+    _bug, _shape, _half, _exclusive_or, _notebook, _added, _pattern,
 )  # fmt: skip

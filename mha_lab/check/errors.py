@@ -296,6 +296,16 @@ RULES: list[tuple[str, Says]] = [
         _truth,
     ),
     (r"Dimension out of range", "There is no such axis: axes count from 0, or from -1 at the end."),
+    (
+        r"appears multiple times in the list of dims",
+        "Two of the axes in `dim` are one and the same here: this tensor has fewer axes than you expect.",
+    ),
+    (
+        r"Tensors must have same number of dimensions: got (\d+) and (\d+)",
+        lambda f, *_: (
+            f"`cat` joins tensors with equally many axes. One has {f.group(1)}, another {f.group(2)}."
+        ),
+    ),
     (r"too many indices", "There are more indices than axes."),
     (r"out of (bounds|range)", "The index is too large: the last of n has index n - 1."),
     (

@@ -1,5 +1,6 @@
 """Observations about a result, one sentence each. Each sentence is computed from the result itself."""
 
+from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
@@ -86,6 +87,39 @@ def relation(expected: Any, got: Any) -> str | None:
         if not _sums_to_one(other, -1, also_zero=True):
             return "rows-do-not-sum-to-1"
     return None
+
+
+def dropped(pairs: Sequence[tuple[Any, Any]]) -> float | None:
+    """By what all numbers that are not 0 were multiplied, if dropout has made these of the right ones."""
+    kept, zeros = [], 0
+    for one, other in pairs:
+        if one is None or other is None or one.shape != other.shape or one.dtype.kind != "f":
+            return None
+        there = (abs(one) > 1e-3) & (other != 0)
+        kept.append(other[there] / one[there])
+        zeros += int(((abs(one) > 1e-3) & (other == 0)).sum())
+    times = np.concatenate([array.ravel() for array in kept]) if kept else np.zeros(0)
+    if zeros == 0 or times.size < 2 or not np.isfinite(times).all():
+        return None
+    return float(times[0]) if np.ptp(times) < 1e-3 and times[0] > 1.001 else None
+
+
+def row_added(pairs: Sequence[tuple[Any, Any]]) -> bool:
+    """The same row was added to all rows of a result, and some results have several rows."""
+    several = False
+    for one, other in pairs:
+        if one is None or other is None or one.shape != other.shape or one.ndim < 2 or one.dtype.kind != "f":
+            return False
+        more = (other.astype(float) - one).reshape(-1, one.shape[-1])
+        if not np.isfinite(more).all() or np.ptp(more, axis=0).max() > TOLERANCE:
+            return False
+        several |= len(more) > 1
+    return several
+
+
+def alike(one: np.ndarray, other: Any) -> bool:
+    """One shape, and equal up to rounding."""
+    return other is not None and one.shape == other.shape and close(one, other)
 
 
 SAYS = {

@@ -138,7 +138,8 @@ def make(exercise: Exercise, diagnosis: Diagnosis | None, after: Exercise | None
         return Report(f"{said}: {none}.", state="open")
     if diagnosis.name is None:
         step = {"following": after.name, "section": after.section, "chapter": after.chapter} if after else {}
-        return Report(f"{name} is right: {points(exercise.points)}.", state="right", **step)
+        remark = (diagnosis.note,) if diagnosis.note else ()
+        return Report(f"{name} is right: {points(exercise.points)}.", remark, state="right", **step)
     lines = [diagnosis.seen] if diagnosis.seen else []
     if diagnosis.cause:
         cause = diagnosis.cause.strip()

@@ -62,15 +62,35 @@ class Mistake:
     ``variants`` are functions with the exercise's arguments. They return, or raise, what an answer
     with this misconception does. ``says`` must be true of each of them: it is shown only for an answer that
     gives the same results as one of them on every problem.
+
+    If ``says`` names several causes, ``causes`` has for the words of each the variants that have it alone.
     """
 
     says: str
     section: str
     variants: Sequence[Answer]
     of: tuple[str, ...] = ()  # the two mistakes that this one combines
+    causes: Mapping[str, Sequence[Answer]] = field(default_factory=dict)
+
+    def told(self, fits: Callable[[Answer], bool]) -> str:
+        """What is said of an answer: of several causes, only those with a variant that ``fits`` it."""
+        those = [words for words, variants in self.causes.items() if any(map(fits, variants))]
+        return self.says.replace(OR.join(self.causes), OR.join(those)) if those else self.says
 
 
-Choice = tuple[str, str, Sequence[Any]]  # what is said, where it is explained, the wrong pieces
+OR = ", or "
+Choice = tuple[str, str, Sequence[Any] | Mapping[str, Sequence[Any]]]
+# What is said, where it is explained, the wrong pieces; with ``{}`` in what is said, those of each cause.
+
+
+def pieces(wrong: Sequence[Any] | Mapping[str, Sequence[Any]]) -> list[Any]:
+    """The wrong pieces of a choice, whatever their causes are."""
+    return [one for some in wrong.values() for one in some] if isinstance(wrong, Mapping) else list(wrong)
+
+
+def either(says: str, section: str, causes: Mapping[str, Sequence[Answer]]) -> Mistake:
+    """A mistake with one of several causes, which are named in the place of ``{}``."""
+    return Mistake(says.format(OR.join(causes)), section, pieces(causes), causes=causes)
 
 
 def deviations(
@@ -89,11 +109,15 @@ def deviations(
         made = [build(**some) for some in pieces]
         return tuple(answer for some in made for answer in (some if isinstance(some, tuple) else (some,)))
 
-    singles = [(knob, name, *choice) for knob, choices in knobs.items() for name, choice in choices.items()]
-    found = {
-        name: Mistake(says, section, built(*({knob: piece} for piece in pieces)))
-        for knob, name, says, section, pieces in singles
-    }
+    found, singles = {}, []
+    for knob, choices in knobs.items():
+        for name, (says, section, wrong) in choices.items():
+            if isinstance(wrong, Mapping):
+                causes = {words: built(*({knob: one} for one in some)) for words, some in wrong.items()}
+                found[name] = either(says, section, causes)
+            else:
+                found[name] = Mistake(says, section, built(*({knob: one} for one in wrong)))
+            singles.append((knob, name, found[name].says, section, pieces(wrong)))
     for one, two in combinations(singles, 2) if pairs else ():
         if one[0] != two[0]:
             variants = built(*({one[0]: a, two[0]: b} for a in one[4] for b in two[4]))

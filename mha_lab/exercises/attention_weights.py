@@ -3,7 +3,7 @@
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake
+from mha_lab.exercises import Exercise, Mistake, _softmax, deviations
 
 
 def attention_weights(scores):
@@ -23,6 +23,7 @@ def _problems(rng):
     yield (torch.tensor([[-1000.0, -1001.0], [800.0, 799.0]]),)
     yield (torch.tensor([[-700.0, -701.5, -703.0]]),)
     yield (torch.tensor([[3.0], [-2.0]]),)
+    yield (torch.tensor([[0.0, 8.2, 1.0]]),)  # a small weight is a weight
     yield (torch.tensor([[60.0, 0.0, 120.0]]),)  # too far above the smallest, and not above the mean
 
 
@@ -46,6 +47,12 @@ def _naive(scores):
 
 STEP = "3 Weights: from scores to numbers that sum to 1"
 AXIS = "7 Break it: softmax over the wrong axis"
+OTHERS = {
+    name: choice
+    for name, choice in _softmax.wrong(STEP, "front").items()
+    if name in ("softmax-without-dim", "one-added-to-the-sum", "sigmoid-or-relu", "equal-weights")
+    or name == "small-weights-dropped"
+}
 EXERCISE = Exercise(
     answer=attention_weights,
     chapter="01_single_head_attention",
@@ -54,6 +61,7 @@ EXERCISE = Exercise(
     problems=_problems,
     same_as=(mha_lab.masked_softmax,),
     mistakes={
+        **deviations(lambda weigh: weigh, {"weigh": OTHERS}, pairs=False),
         "softmax-over-queries": Mistake(
             "Your softmax runs over the queries, the second to last axis; it should run over the keys, the "
             "last axis.",
@@ -80,7 +88,13 @@ EXERCISE = Exercise(
             "Your function takes exp of the scores as they are. exp(1000) is larger than any float, so it "
             "becomes inf, and exp(-1000) becomes 0: subtract the largest score of each row first.",
             STEP,
-            (_naive,),
+            (
+                _naive,
+                *(
+                    lambda s, least=least: torch.exp(s) / (torch.exp(s).sum(-1, keepdim=True) + least)
+                    for least in (1e-6, 1e-8, 1e-10)
+                ),
+            ),
         ),
         "shifted-by-the-overall-maximum": Mistake(
             "Your function subtracts the largest score of the whole tensor. A row far below it becomes all "

@@ -309,6 +309,24 @@ def _mistakes():
     return found
 
 
+def _normalised(finish):
+    """Divided by the total at each key, as it should be then; and what follows at the end."""
+    return lambda s, v: finish(
+        torch.softmax(s, -1) @ v, torch.exp(s - s.amax(-1, keepdim=True)).sum(-1, keepdim=True)
+    )
+
+
+def _multiplied(scores, value):
+    """Multiplied by the total at each key, and divided at the end only."""
+    highest, total, output = torch.full_like(scores[:, :1], -torch.inf), 0, 0
+    for j in range(scores.shape[1]):
+        raised = torch.maximum(highest, scores[:, j : j + 1])
+        correction, weight = torch.exp(highest - raised), torch.exp(scores[:, j : j + 1] - raised)
+        output = correction * total * output + weight * value[j]
+        total, highest = correction * total + weight, raised
+    return output / total
+
+
 EXERCISE = Exercise(
     answer=fix_online_softmax,
     chapter="08_what_attention_costs",
@@ -347,6 +365,12 @@ EXERCISE = Exercise(
             "divided again. Divide once, at the end.",
             STEP,
             (_build(each=lambda o, t: o / t, finish=lambda o, t: o),),
+        ),
+        "multiplied-by-the-total-at-each-key": Mistake(
+            "At each key, your function multiplies the output so far by the total so far. That belongs to a "
+            "sum that is divided by the new total at each key, and not once more at the end.",
+            STEP,
+            (_normalised(lambda output, total: output / total), _multiplied),
         ),
         "first-key-twice": Mistake(
             "Your function counts the first key twice.",

@@ -3,7 +3,7 @@
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import Exercise, Mistake, _softmax, deviations
 
 
 def fix_padding(scores, lengths):
@@ -31,6 +31,7 @@ def _problems(rng):
     scores[0, :, 3] = 200.0  # large, and hidden
     scores[1] += 120.0  # large, and visible
     yield scores, torch.tensor([3, 2])
+    yield torch.tensor([[[8.2, 0.0], [0.0, 1.0]]]), torch.tensor([2])  # a weight of 0.0003
 
 
 def _real(scores, lengths):
@@ -126,6 +127,11 @@ WEIGH = {
         "Keys are hidden after the softmax, so the visible weights no longer sum to 1.",
         "2 Before or after the softmax?",
         ((lambda s, m: s.softmax(-1) * m,),),
+    ),
+    "filled-after-softmax": (
+        _softmax.LATE,
+        "2 Before or after the softmax?",
+        (tuple(lambda s, m, fill=fill: fill(s.softmax(-1), m) for fill in _softmax.FILLED),),
     ),
     "hidden-scores-take-part": (
         "Hidden scores take part in the softmax, or in the maximum that is subtracted, before they are "

@@ -4,8 +4,7 @@ import math
 
 import torch
 
-from mha_lab.exercises import Exercise, Mistake, deviations
-from mha_lab.exercises import scaled_scores as scores
+from mha_lab.exercises import Exercise, Mistake, _scale, deviations
 
 
 def fix_scale(x, w_q, w_k):
@@ -35,52 +34,32 @@ def _problems(rng):
     yield rng.normal(1, n, d_model), rng.normal(d_model, d_k), rng.normal(d_model, d_k)
 
 
-def _build(product=lambda q, k: q @ k.mT, divisor=lambda q, x: math.sqrt(q.shape[-1]), keys=lambda q, k: k):
-    return lambda x, w_q, w_k: product(x @ w_q, x @ keys(w_q, w_k)) / divisor(x @ w_q, x)
+def _build(divisor=_scale.right, keys=lambda q, k: k):
+    def answer(x, w_q, w_k):
+        query, key = x @ w_q, x @ keys(w_q, w_k)
+        return query @ key.mT / divisor(_scale.Sizes.of(query, key, x.shape[-1]))
+
+    return answer
 
 
 STEP = "5 Why divide by the square root of d_k?"
-DIVISORS = {
-    "not-scaled": (scores.DIVISORS["not-scaled"][0], STEP, (lambda q, x: 1,)),
-    "scaled-by-d_k": scores.DIVISORS["scaled-by-d_k"],
-    "half-of-d_k": scores.DIVISORS["half-of-d_k"],
-    "multiplied-by-the-root": scores.DIVISORS["multiplied-by-the-root"],
-    "scaled-by-length": (
-        "Your scores are divided by the square root of n, the number of tokens.",
-        STEP,
-        (lambda q, x: math.sqrt(x.shape[-2]),),
-    ),
+DIVISORS = _scale.wrong(STEP, "d_model", "tokens", "front") | {
     "scaled-by-d_model": (
-        "Your scores are divided by the square root of the width of x, as before; the sum in a dot "
-        "product has d_k "
-        "terms.",
+        "Your scores are divided by the square root of the width of x, as before; the sum in a dot product "
+        "has d_k terms.",
         STEP,
-        (lambda q, x: math.sqrt(x.shape[-1]),),
-    ),
-    "scaled-by-d_model-itself": (
-        "Your scores are divided by the width of x; divide by the square root of d_k, the number of "
-        "terms in a dot "
-        "product.",
-        STEP,
-        (lambda q, x: x.shape[-1],),
+        (lambda sizes: math.sqrt(sizes.d_model),),
     ),
     "scaled-twice": (
         "Your scores are divided by the square root of d_model and by that of d_k: only the root of d_k "
         "is needed.",
         STEP,
-        (lambda q, x: math.sqrt(x.shape[-1] * q.shape[-1]),),
-    ),
-    "scaled-by-an-axis-from-the-front": (
-        "Your scores are divided by the square root of a size counted from the front, such as "
-        "query.shape[1] or "
-        "len(query). This size is d_k for some shapes only; shape[-1], counted from the end, always is.",
-        STEP,
-        (lambda q, x: math.sqrt(q.shape[1]), lambda q, x: math.sqrt(q.shape[0])),
+        (lambda sizes: math.sqrt(sizes.d_model * sizes.d_k),),
     ),
     "scaled-by-a-fixed-number": (
         "Your scores are divided by a number that fits one width only: 2 is the root of 4, 8 that of 64.",
         STEP,
-        (lambda q, x: 2, lambda q, x: 4, lambda q, x: 8),
+        (lambda sizes: 2, lambda sizes: 4, lambda sizes: 8),
     ),
 }
 KEYS = {

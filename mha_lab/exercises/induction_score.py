@@ -3,7 +3,7 @@
 import torch
 
 from mha_lab.chapters import induction
-from mha_lab.exercises import Exercise, deviations
+from mha_lab.exercises import Exercise, Mistake, deviations
 
 
 def induction_score(weights, tokens):
@@ -188,10 +188,12 @@ KNOBS = {
             (lambda earlier: (earlier | earlier.mT).any(-1),),
         ),
         "all-but-the-first": (
-            "Your mean runs over all queries but the first one. Leave out all whose token did not come "
-            "before.",
+            "Your mean runs over all queries but {}. Leave out all whose token did not come before.",
             STEP,
-            (lambda earlier: torch.arange(earlier.shape[-1]).expand(earlier.shape[:2]) > 0,),
+            {
+                "the first one": (lambda e: torch.arange(e.shape[-1]).expand(e.shape[:2]) > 0,),
+                "the first two": (lambda e: torch.arange(e.shape[-1]).expand(e.shape[:2]) > 1,),
+            },
         ),
     },
     "reduce": {
@@ -237,5 +239,23 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     same_as=(induction.induction_score,),
-    mistakes=deviations(_build, KNOBS),
+    mistakes={
+        **deviations(_build, KNOBS),
+        "one-distance-for-all": Mistake(
+            "Your function reads one diagonal of the weights, whatever the tokens are. That is right only if"
+            " the second half of a text repeats the first. Compare the tokens.",
+            STEP,
+            tuple(
+                lambda weights, tokens, back=back: weights.diagonal(-back(tokens.shape[1]), -2, -1).mean(
+                    (0, -1)
+                )
+                for back in (
+                    lambda n: n // 2 - 1,
+                    lambda n: n // 2,
+                    lambda n: n // 2 + 1,
+                    lambda n: (n + 1) // 2,
+                )
+            ),
+        ),
+    },
 )

@@ -5,10 +5,14 @@ import math
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake
+from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
 from mha_lab.exercises import _results as compare
 
 MODULE, SCORES = "11 Appendix: a module that can learn", "2 Scores: how well does each query match each key?"
+ROOT, WEIGHTS = (
+    "5 Why divide by the square root of d_k?",
+    "3 Weights: from scores to numbers that sum to 1",
+)
 PARTS = ("q_proj", "k_proj", "v_proj")
 
 
@@ -79,9 +83,69 @@ def _gradients(result, parameters):
         return [None for _ in parameters]
 
 
-def _attention(query, key, value, root):
-    weights = torch.softmax(query @ key.mT / root, dim=-1)
-    return weights @ value, weights
+class _Head(torch.nn.Module):
+    """The solution, put together from pieces."""
+
+    def __init__(self, d_model, d_k, d_v, pieces):
+        super().__init__()
+        self.q_proj = torch.nn.Linear(d_model, d_k, bias=False)
+        self.k_proj = torch.nn.Linear(d_model, d_k, bias=False)
+        self.v_proj = torch.nn.Linear(d_model, d_v, bias=False)
+        self.pieces = pieces
+
+    def forward(self, x):
+        """The output and the weights, or what the pieces make of them."""
+        project, divisor, weigh, after, results = self.pieces
+        query, key, value = project(x, self.q_proj, self.k_proj, self.v_proj)
+        sizes = _scale.Sizes.of(query, key, x.shape[-1])
+        weights = weigh(query @ key.mT / divisor(sizes)) / after(sizes)
+        return results(weights @ value, weights)
+
+
+def _build(
+    project=lambda x, q, k, v: (q(x), k(x), v(x)),
+    divisor=_scale.right,
+    weigh=_softmax.right,
+    after=lambda sizes: 1.0,
+    results=lambda output, weights: (output, weights),
+):
+    return lambda *widths: _Head(*widths, (project, divisor, weigh, after, results))
+
+
+SIZES = "d_model", "tokens", "front"
+KNOBS = {
+    "project": {
+        "query-and-key-swapped": (
+            "Query and key have changed places: `q_proj` should make the queries, and `k_proj` the keys.",
+            SCORES,
+            (lambda x, q, k, v: (k(x), q(x), v(x)),),
+        ),
+        "one-projection-for-both": (
+            "`q_proj` makes both the queries and the keys. The keys need `k_proj`.",
+            SCORES,
+            (lambda x, q, k, v: (q(x), q(x), v(x)),),
+        ),
+    },
+    "divisor": _scale.wrong(ROOT, *SIZES),
+    "weigh": _softmax.wrong(WEIGHTS, "front", "self"),
+    "results": {
+        "output-only": (
+            "Your module returns the output without the weights.",
+            MODULE,
+            (lambda output, weights: output,),
+        ),
+        "weights-only": (
+            "Your module returns the weights without the output.",
+            MODULE,
+            (lambda output, weights: weights,),
+        ),
+        "weights-first": (
+            "Your module returns the weights first. The output comes first.",
+            MODULE,
+            (lambda output, weights: (weights, output),),
+        ),
+    },
+}
 
 
 def _forms(shapes, biases, others, widths):
@@ -116,31 +180,18 @@ def _accepts(result, d_model, d_k, d_v, x, w_q, w_k, w_v):
         seen = f"Your function returns {compare.kind(result)}; a module is expected."
         kinds = {"a type": "class-returned", "a function": "function-returned"}
         return kinds.get(getattr(result, "dtype", ""), "no-module"), seen
-    (got, *stuck), query, key, value = result, x @ w_q, x @ w_k, x @ w_v
+    (got, *stuck), root = result, math.sqrt(d_k)
     if got is None:
         return "no-forward", "Your module has the three projections, and returns nothing for x."
-    root, like = math.sqrt(d_k), {}
-    like[""] = _attention(query, key, value, root)
-    output, weights = like[""]
-    like |= {
-        "output-only": output,
-        "weights-only": weights,
-        "weights-first": (weights, output),
-        "query-and-key-swapped": _attention(key, query, value, root),
-        "one-projection-for-both": _attention(query, query, value, root),
-        "not-scaled": _attention(query, key, value, 1),
-        "scaled-by-d_k": _attention(query, key, value, d_k),
-    }
-    fitting = [name for name, one in like.items() if compare.same(compare.plain(one), got)]
-    if "" in fitting and stuck:
-        return "no-gradient", f"The output gives no gradient to {stuck[0]} of the three matrices."
-    if "" in fitting:
-        return None
+    weights = torch.softmax(x @ w_q @ (x @ w_k).mT / root, dim=-1)
+    if compare.same(compare.plain((weights @ x @ w_v, weights)), got):
+        seen = f"The output gives no gradient to {stuck[0]} of the three matrices." if stuck else ""
+        return ("no-gradient", seen) if stuck else None
     seen = (
         f"With three matrices of `check` in it, and x of shape {tuple(x.shape)}, your module returns "
         f"{compare.kind(got)}. This is not the output and the weights of single-head attention."
     )
-    return (fitting or ["wrong-numbers"])[0], seen
+    return "wrong-numbers", seen
 
 
 def _unprepared():
@@ -224,26 +275,11 @@ EXERCISE = Exercise(
             MODULE,
             (),
         ),
-        "output-only": Mistake("Your module returns the output without the weights.", MODULE, ()),
-        "weights-only": Mistake("Your module returns the weights without the output.", MODULE, ()),
-        "weights-first": Mistake(
-            "Your module returns the weights first. The output comes first.", MODULE, ()
-        ),
-        "query-and-key-swapped": Mistake(
-            "Query and key have changed places: `q_proj` should make the queries, and `k_proj` the keys.",
-            SCORES,
-            (),
-        ),
-        "one-projection-for-both": Mistake(
-            "`q_proj` makes both the queries and the keys. The keys need `k_proj`.", SCORES, ()
-        ),
-        "not-scaled": Mistake(
-            "The scores are not divided by sqrt(d_k).", "5 Why divide by the square root of d_k?", ()
-        ),
-        "scaled-by-d_k": Mistake(
-            "The scores are divided by d_k, not by its square root.",
-            "5 Why divide by the square root of d_k?",
-            (),
+        **deviations(_build, KNOBS, pairs=False),
+        "scaled-after-the-softmax": Mistake(
+            _scale.AFTER,
+            ROOT,
+            tuple(_build(divisor=lambda s: 1.0, after=after) for after in _scale.afterwards(*SIZES)),
         ),
     },
 )

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake
+from mha_lab.exercises import Exercise, Mistake, _softmax
 
 
 def masked_softmax(scores, mask):
@@ -25,6 +25,9 @@ def _problems(rng):
     yield large, last_hidden
     yield torch.tensor([[120.0, 121.0, 3.0]]), last_hidden[None]  # large, and visible
     yield torch.tensor([[-1e5, -1e5 - 1, 0.5]]), last_hidden[None]  # as low as the text says
+    # Hidden scores that are higher than the visible ones by little, more and much: they tell a number that is
+    # added to hidden scores from a division after they have taken their share.
+    yield torch.tensor([[1.0, 2.0, 17.0], [0.0, 1.0, 48.0], [1.0, 0.0, 96.0]]), last_hidden
     yield scores, some.flip(-1) & empty
     yield torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[False, False, False]])
     yield scores, some, True
@@ -66,6 +69,16 @@ def _call(answer, scores, mask, gradient=False):
 
 def _filled(value=-torch.inf):
     return lambda s, m: s.masked_fill(~m, value)
+
+
+def _lowered(by):
+    """A negative number added to hidden scores."""
+    return lambda s, m: s + ~m * by
+
+
+def _logarithm(least):
+    """The logarithm of the mask, made finite by a small number."""
+    return lambda s, m: s + (m.float() + least).log()
 
 
 def _added(s, m):
@@ -125,8 +138,15 @@ def _indexed(ways):
     )
 
 
-def _exp(finish, hide=lambda e, m: e * m, shift=lambda s: 0):
-    return lambda s, m: finish(hide(torch.exp(s - shift(s)), m), m)
+def _exp(finish, hide=lambda e, m: e * m, shift=lambda s: 0, first=lambda s, m: s):
+    def answer(s, m):
+        s = first(s, m)
+        return finish(hide(torch.exp(s - shift(s)), m), m)
+
+    return answer
+
+
+LOW = -1.0, -10.0, -20.0, -50.0, -99.0, -100.0, -999.0, -1000.0, -1e4, -1e5
 
 
 # Ways to divide, with and without care for an empty row, which is 0 / 0.
@@ -166,8 +186,16 @@ EXERCISE = Exercise(
             STEP,
             (
                 *_of(_filled(), _added, after=AFTER[:1]),
-                lambda s, m: torch.softmax(_filled()(s, m), -1) if m.any() else torch.zeros_like(s),
                 lambda s, m: torch.softmax(_filled()(s, m), -1) * m,
+            ),
+        ),
+        "asks-for-the-whole-mask": Mistake(
+            "Your function asks whether anything at all is visible. If a single row sees nothing, it still "
+            "takes the softmax of -inf alone for this row, which is NaN.",
+            STEP,
+            tuple(
+                lambda s, m, empty=empty: torch.softmax(_filled()(s, m), -1) if m.any() else empty(s)
+                for empty in (torch.zeros_like, torch.clone, lambda s: torch.softmax(s, -1))
             ),
         ),
         "nan-in-the-gradient": Mistake(
@@ -206,13 +234,32 @@ EXERCISE = Exercise(
             "A large negative number hides nothing in a row in which every key has it: all its keys get the "
             "same weight.",
             STEP,
-            _of(*map(_filled, (-1e6, -1e9, -1e30, torch.finfo().min)), after=AFTER[:1]),
+            _of(
+                *map(_filled, (-1e6, -1e9, -1e30, torch.finfo().min)),
+                *map(_lowered, (-1e9, -1e20, -1e30)),
+                after=AFTER[:1],
+            ),
         ),
         "fill-not-low-enough": Mistake(
-            "The number that replaces a hidden score is not low enough: beside low visible scores, a hidden "
-            "key takes part in the softmax. -inf is always low enough.",
+            "What a hidden score becomes, 0 or a negative number that is put in its place or added to it, is"
+            " not low enough: beside lower visible scores, it takes part in the softmax, or in the maximum "
+            "that is subtracted. -inf is always low enough.",
             STEP,
-            _of(*map(_filled, (-1.0, -10.0, -20.0, -50.0, -99.0, -100.0, -999.0, -1000.0, -1e4))),
+            _of(
+                *map(_filled, LOW),
+                *map(_lowered, LOW),
+                *map(_logarithm, (1e-45, 1e-13, 1e-10, 1e-9, 1e-8, 1e-6)),
+            )
+            + tuple(
+                _exp(divide, hide, lambda s: s.amax(-1, keepdim=True), lambda s, m: s * m)
+                for divide in DIVISIONS
+                for hide in HIDES
+            )
+            + tuple(
+                lambda s, m, divide=divide, hide=hide: divide(hide(torch.softmax(s * m, -1), m), m)
+                for divide in DIVISIONS
+                for hide in HIDES
+            ),
         ),
         "mask-inverted": Mistake(
             "Your function hides the keys that may be seen: True means may attend.",
@@ -230,6 +277,11 @@ EXERCISE = Exercise(
                 lambda s, m: torch.softmax(s, -1) * m,
                 lambda s, m: (torch.softmax(s, -1) * m).masked_fill(~_some(m), 0),
             ),
+        ),
+        "filled-after-softmax": Mistake(
+            _softmax.LATE,
+            LATE,
+            tuple(lambda s, m, fill=fill: fill(torch.softmax(s, -1), m) for fill in _softmax.FILLED),
         ),
         "hidden-scores-take-part": Mistake(
             "Hidden scores take part in the softmax, or in the maximum that is subtracted, before they are "
@@ -251,6 +303,7 @@ EXERCISE = Exercise(
             "float32. torch.softmax avoids that; give it scores in which the hidden ones are -inf.",
             LATE,
             tuple(_exp(divide, hide) for divide in DIVISIONS for hide in HIDES)
+            + tuple(_exp(divide, hide, first=lambda s, m: s * m) for divide in DIVISIONS for hide in HIDES)
             + tuple(
                 lambda s, m, divide=divide: divide(torch.exp(_filled()(s, m)), m) for divide in DIVISIONS
             ),
@@ -288,7 +341,7 @@ EXERCISE = Exercise(
             "A large negative number is added to every score of a row that sees nothing. That hardly "
             "changes the differences between them, so the row is weighted as if nothing were hidden.",
             STEP,
-            _of(*(lambda s, m, low=low: s + ~m * low for low in (-1e4, -1e5, -1e6)), after=AFTER[:1]),
+            _of(_lowered(-1e6), after=AFTER[:1]),
         ),
         "indexed-with-a-smaller-mask": Mistake(
             f"{INDEX[0].upper()}{INDEX[1:]}.",

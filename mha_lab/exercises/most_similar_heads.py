@@ -2,7 +2,7 @@
 
 import torch
 
-from mha_lab.exercises import Exercise, Mistake
+from mha_lab.exercises import Exercise, Mistake, either
 from mha_lab.exercises._results import as_array
 
 EQUAL = "8 Break it: heads that start equal"
@@ -118,6 +118,36 @@ def _difference(one, other):
     return (one - other).abs().sum()
 
 
+def _squares(one, other):
+    return (one - other).square().sum()
+
+
+def _cosine(one, other):
+    return -(one * other).sum() / (one.norm() * other.norm())
+
+
+def _correlation(one, other):
+    return _cosine(one - one.mean(), other - other.mean())
+
+
+def _divergence(one, other):
+    """Of Jensen and Shannon."""
+    middle = (one + other) / 2
+    return torch.special.entr(middle).sum() - (torch.special.entr(one) + torch.special.entr(other)).sum() / 2
+
+
+def _hellinger(one, other):
+    return (one.sqrt() - other.sqrt()).square().sum()
+
+
+def _one_sided(one, other, least=1e-9):
+    """The divergence of Kullback and Leibler, which sees one of the two heads from the other."""
+    return (one * ((one + least) / (other + least)).log()).sum()
+
+
+ONE_SIDED = _one_sided, lambda one, other: _one_sided(other, one)
+
+
 def _all(weights):
     """The difference of each pair of different heads, smallest pair first."""
     first, second = torch.triu_indices(len(weights), len(weights), offset=1)
@@ -204,15 +234,18 @@ EXERCISE = Exercise(
             EQUAL,
             (_pair(lambda a, b: (a - b).abs().max()),),
         ),
-        "squared-instead-of-absolute": Mistake(
-            "Your function finds the two heads with the smallest sum of squared differences, or with the "
-            "most similar direction (cosine). In both, squares make a small number count less and a large "
-            "one more. Add up the sizes of the differences.",
+        "squared-instead-of-absolute": either(
+            "Your function finds the two heads {}. There, a small difference counts less, and a large one "
+            "more. Add up the sizes of the differences.",
             EQUAL,
-            (
-                _pair(lambda a, b: (a - b).square().sum()),
-                _pair(lambda a, b: -(a * b).sum() / (a.norm() * b.norm())),
-            ),
+            {
+                words: tuple(map(_pair, compares))
+                for words, compares in {
+                    "with the smallest sum of squared differences": (_squares,),
+                    "that are most similar by a cosine or a correlation": (_cosine, _correlation),
+                    "that are most similar by a divergence": (_divergence, _hellinger, *ONE_SIDED),
+                }.items()
+            },
         ),
         "largest-row": Mistake(
             "Your function compares two heads for one query only: the one for which they differ most. Add up "

@@ -5,7 +5,7 @@ import math
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
 from mha_lab.exercises import _parts as parts
 from mha_lab.exercises._finished import refusing
 
@@ -44,6 +44,8 @@ def _problems(rng):
         mask[..., rng.below(n)] = True
         mask[rng.below(batch), -1, 0] = False  # sees nothing
         yield (x, *matrices, num_heads) if kind == "no mask" else (x, *matrices, num_heads, mask)
+    # A weight of 0.0003 in head 0.
+    yield torch.tensor([[[2.87, 1.0], [0.0, -1.0]]]), *4 * [torch.eye(2)], 2
 
 
 PIECES = (
@@ -67,7 +69,7 @@ def _call(answer, *arguments):
 def _build(
     project=lambda x, q, k, v: (x @ q, x @ k, x @ v),
     cut=parts.split,
-    root=lambda d_k, d_model, heads, n: math.sqrt(d_k),
+    root=_scale.right,
     weigh=parts.softmax,
     fetch=lambda weights, v: weights @ v,
     join=parts.merge,
@@ -76,7 +78,8 @@ def _build(
 ):
     def layer(x, w_q, w_k, w_v, w_o, num_heads, mask=None):
         q, k, v = (cut(y, num_heads) for y in project(x, w_q, w_k, w_v))
-        scores = q @ k.mT / root(len(w_q) // num_heads, len(w_q), num_heads, x.shape[-2])
+        n, width = x.shape[-2], len(w_q)
+        scores = q @ k.mT / root(_scale.Sizes(width // num_heads, n, n, width, num_heads))
         weights = weigh(scores, mask)
         return returned(out(join(fetch(weights, v)), w_o, x), weights, scores)
 
@@ -106,10 +109,26 @@ def _over(dim):
     )
 
 
+def _late(fill):
+    """Filled after the softmax."""
+    return lambda s, m: torch.softmax(s, -1) if m is None else fill(torch.softmax(s, -1), m)
+
+
+def _weighed(ways):
+    """Scores of hidden keys are as low as possible; then they are weighed in wrong ways."""
+    return tuple(
+        lambda s, m, of=of, low=low, then=then: then(of(_filled(s, m, low)), m)
+        for of in ways
+        for low in (-math.inf, -1e9, -1e30)
+        for then in (lambda w, m: w, _zeroed)
+    )
+
+
 def _behind(x, heads):
     return x.unflatten(-1, (heads, -1))
 
 
+SIZES = "d_model", "heads", "tokens"
 ONE, TWO, WHOLE = "1 Concatenate", "2 What is lost without the projection", "5 The whole layer"
 
 
@@ -145,7 +164,7 @@ WEIGH = HIDDEN | _knob(
             "Your function hides keys after the softmax, when they have already taken their share (chapter "
             "04, step 2).",
             parts.masked_after,
-            lambda s, m: _filled(torch.softmax(s, -1), m),
+            *map(_late, _softmax.FILLED),
         ),
         "hidden-scores-zero": (
             "Your hidden scores are 0, or nearly 0, before the softmax. That is a score like any other, and "
@@ -211,40 +230,14 @@ WEIGH = HIDDEN | _knob(
         ),
     }
 )
-ROOT = _knob(
-    {
-        "not-scaled": (
-            "Your scores are the plain dot products: they are not divided by sqrt(d_k).",
-            lambda d_k, d_model, heads, n: 1,
-        ),
-        "scaled-by-d_k": (
-            "Your scores are divided by d_k, not by its square root.",
-            lambda d_k, d_model, heads, n: d_k,
-        ),
-        "half-of-d_k": (
-            "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. `** "
-            "0.5` takes the root.",
-            lambda d_k, d_model, heads, n: 2 * d_k,
-            lambda d_k, d_model, heads, n: d_k / 2,
-        ),
-        "scaled-by-d_model": (
-            "Your scores are divided by the square root of d_model. But a head is only d_k = d_model // "
-            "num_heads wide.",
-            lambda d_k, d_model, heads, n: math.sqrt(d_model),
-        ),
-        "scaled-by-another-size": (
-            "Your scores are divided by the square root of the number of heads, or of tokens; use d_k, "
-            "the width "
-            "of a head.",
-            lambda d_k, d_model, heads, n: math.sqrt(heads),
-            lambda d_k, d_model, heads, n: math.sqrt(n),
-        ),
-        "multiplied-by-the-root": (
-            "Your scores are multiplied by sqrt(d_k), not divided by it.",
-            lambda d_k, d_model, heads, n: 1 / math.sqrt(d_k),
-        ),
-    }
-)
+WEIGH |= {
+    name: (says, section, {words: _weighed(some) for words, some in of.items()})
+    if isinstance(of, dict)
+    else (says, section, _weighed(of))
+    for name, (says, section, of) in _softmax.wrong(WHOLE, "heads").items()
+    if name not in WEIGH
+}
+ROOT = _scale.wrong(WHOLE, *SIZES)
 CUT = _knob(
     {
         "view-without-transpose": (
@@ -409,6 +402,18 @@ def _swapped(before, after):
     return tuple(_build(cut=before, join=after, weigh=weigh) for weigh in hides)
 
 
+def _divided_late(divide):
+    """The weights are divided, and not the scores."""
+
+    def layer(x, w_q, w_k, w_v, w_o, num_heads, mask=None):
+        n, width = x.shape[-2], len(w_q)
+        by = divide(_scale.Sizes(width // num_heads, n, n, width, num_heads))
+        late = _build(root=lambda sizes: 1.0, weigh=lambda s, m: parts.softmax(s, m) / by)
+        return late(x, w_q, w_k, w_v, w_o, num_heads, mask)
+
+    return layer
+
+
 COMMON = (parts.softmax, parts.nan_rows, parts.uniform_rows, lambda s, m: torch.softmax(s, -1))
 ALONE = {
     "mask-in-a-loop": (
@@ -459,10 +464,8 @@ ALONE = {
         ),
     ),
     "scaled-after-the-softmax": (
-        "Your function divides by sqrt(d_k) after the softmax; divide the scores before it.",
-        lambda x, q, k, v, o, h, m=None: _build(
-            root=lambda *sizes: 1, weigh=lambda s, m: parts.softmax(s, m) / math.sqrt(len(q) // h)
-        )(x, q, k, v, o, h, m),
+        _scale.AFTER,
+        *map(_divided_late, _scale.afterwards(*SIZES)),
     ),
     "heads-behind-tokens": (
         "Your heads stay after the tokens, (batch, n, num_heads, d_k), so the heads of one token attend to "

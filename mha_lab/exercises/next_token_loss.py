@@ -127,6 +127,12 @@ KNOBS = {
             SHIFT,
             (lambda x, t: (x[:, -2], t[:, -1]),),
         ),
+        "labels-padded-with-0": (
+            "Your labels end with a 0 that is no token of the text, and the last logits are compared with "
+            "it. Nothing is known about what comes after the last token: leave these logits out.",
+            SHIFT,
+            (lambda x, t: (x, torch.nn.functional.pad(t[:, 1:], (0, 1))),),
+        ),
         "first-text-only": (
             "Your loss uses only the first text of the batch.",
             STEP,
@@ -173,6 +179,12 @@ KNOBS = {
             STEP,
             (lambda x, t: _nats(x, t) / math.log(2), lambda x, t: _nats(x, t) / math.log(10)),
         ),
+        "labels-smoothed": (
+            "Your labels are smoothed, as by `label_smoothing`: a part of the loss comes from all other "
+            "tokens. The mean of -log p of the next token alone is asked for.",
+            STEP,
+            (lambda x, t: 0.9 * _nats(x, t) - 0.1 * torch.log_softmax(x, dim=-1).mean(dim=-1),),
+        ),
         "unstable-softmax": (
             "Your formula is right on paper, but exp overflows or underflows for large logits: use "
             "log_softmax.",
@@ -194,6 +206,15 @@ KNOBS = {
             "Your sum is divided by the number of tokens; each text has one prediction fewer than tokens.",
             SHIFT,
             (lambda loss, t: loss.sum() / t.numel(),),
+        ),
+        "token-0-left-out": (
+            "Your loss leaves out all predictions whose next token is token 0, as `ignore_index=0` does. "
+            "There is no padding here: token 0 is a token like all others.",
+            STEP,
+            (
+                lambda loss, t: loss[t[:, 1:] != 0].mean(),
+                lambda loss, t: loss.sum() / (t[:, 1:] != 0).sum(),
+            ),
         ),
         "divided-by-one-text": (
             "Your sum over the batch is divided by the predictions, or tokens, of one text.",

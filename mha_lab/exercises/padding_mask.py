@@ -161,6 +161,11 @@ WIDTHS = {
 }
 
 
+def _first_sentences(lengths, max_length):
+    seen = torch.arange(len(lengths)) < lengths.max()
+    return seen[:, None, None, None].expand(-1, 1, 1, max_length)
+
+
 EXERCISE = Exercise(
     answer=padding_mask,
     chapter="04_masking",
@@ -175,6 +180,12 @@ EXERCISE = Exercise(
             "`lengths[:, None]`, each length lines up with every position.",
             STEP,
             (lambda n, longest: torch.arange(longest) < n, lambda n, longest: n > torch.arange(longest)),
+        ),
+        "slice-of-the-batch": Mistake(
+            "`mask[:length]` takes the first sentences of the batch, because the first axis counts "
+            "sentences. The keys are the last axis: `mask[b, 0, 0, :length]`.",
+            STEP,
+            (_first_sentences,),
         ),
         "all-lengths-at-once": Mistake(
             "One whole number is needed there, but your function gives the lengths of all sentences. "

@@ -5,7 +5,7 @@ import math
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
 from mha_lab.exercises import _parts as parts
 
 
@@ -26,6 +26,8 @@ def _problems(rng):
         batch, n_q, n_k, num_heads, d_k = rng.primes(5)
         width = num_heads * d_k
         yield rng.normal(batch, n_q, width), rng.normal(batch, n_k, width), num_heads
+    # A weight of 0.0003 in head 0.
+    yield torch.tensor([[[8.2, 1.0]]]), torch.tensor([[[1.0, 1.0], [0.0, 2.0]]]), 2
 
 
 def _product(q, k):
@@ -35,13 +37,15 @@ def _product(q, k):
 def _build(
     cut=parts.split,
     product=_product,
-    divisor=lambda q, k, h: math.sqrt(q.shape[-1]),
-    weigh=lambda s: torch.softmax(s, -1),
+    divisor=_scale.right,
+    weigh=_softmax.right,
     result=lambda w: w,
+    after=lambda sizes: 1.0,
 ):
     def answer(query, key, num_heads):
         q, k = cut(query, num_heads), cut(key, num_heads)
-        return result(weigh(product(q, k) / divisor(q, k, num_heads)))
+        sizes = _scale.Sizes.of(q, k, query.shape[-1], num_heads)
+        return result(weigh(product(q, k) / divisor(sizes)) / after(sizes))
 
     return answer
 
@@ -53,6 +57,7 @@ def _overlapping(x, heads):
 
 VIEW, BARE, STACK = "2 What view does", "3 The bare view", "5 Four ways to write it"
 ROOT = "6 A loop over heads equals one wide projection and a split"
+SIZES = "d_model", "heads", "lengths"
 KNOBS = {
     "cut": {
         "view-without-transpose": (
@@ -90,102 +95,8 @@ KNOBS = {
             (lambda q, k: q @ q.mT, lambda q, k: k @ k.mT),
         ),
     },
-    "divisor": {
-        "not-scaled": ("Your scores are not divided by sqrt(d_k).", ROOT, (lambda q, k, h: 1,)),
-        "scaled-by-d_k": (
-            "Your scores are divided by d_k, not by its square root.",
-            ROOT,
-            (lambda q, k, h: q.shape[-1],),
-        ),
-        "half-of-d_k": (
-            "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`.",
-            ROOT,
-            (lambda q, k, h: 2 * q.shape[-1], lambda q, k, h: q.shape[-1] / 2),
-        ),
-        "multiplied-by-the-root": (
-            "Your scores are multiplied by sqrt(d_k), not divided by it.",
-            ROOT,
-            (lambda q, k, h: q.shape[-1] ** -0.5,),
-        ),
-        "scaled-by-d_model": (
-            "Your scores are divided by the square root of d_model. But a head is only d_k = d_model / "
-            "num_heads wide.",
-            ROOT,
-            (lambda q, k, h: math.sqrt(q.shape[-1] * h),),
-        ),
-        "scaled-by-d_model-itself": (
-            "Your scores are divided by d_model; use the root of d_k, the width of one head.",
-            ROOT,
-            (lambda q, k, h: q.shape[-1] * h,),
-        ),
-        "scaled-by-num_heads": (
-            "Your scores are divided by num_heads or its root; use the root of d_k, the width of a head.",
-            ROOT,
-            (lambda q, k, h: h, lambda q, k, h: math.sqrt(h)),
-        ),
-        "scaled-by-another-axis": (
-            "Your scores are divided by the square root of a number of tokens or samples; use d_k, the "
-            "width of a "
-            "head.",
-            ROOT,
-            (
-                lambda q, k, h: math.sqrt(q.shape[-2]),
-                lambda q, k, h: math.sqrt(k.shape[-2]),
-                lambda q, k, h: math.sqrt(q.shape[0]),
-            ),
-        ),
-        "scaled-twice": (
-            "Your scores are divided by the square root of d_k three times.",
-            ROOT,
-            (lambda q, k, h: q.shape[-1] ** 1.5,),
-        ),
-    },
-    "weigh": {
-        "softmax-over-queries": (
-            "Your softmax runs over the queries, not over the keys.",
-            ROOT,
-            (lambda s: torch.softmax(s, -2),),
-        ),
-        "softmax-over-heads": (
-            "Your softmax runs over the heads, so the heads compete with each other.",
-            ROOT,
-            (lambda s: torch.softmax(s, 1),),
-        ),
-        "softmax-over-the-batch": (
-            "Your softmax runs over the batch, axis 0.",
-            ROOT,
-            (lambda s: torch.softmax(s, 0),),
-        ),
-        "softmax-over-everything": (
-            "Your softmax runs over several axes at once, or over all numbers.",
-            ROOT,
-            (
-                lambda s: torch.softmax(s.flatten(), 0).view(s.shape),
-                lambda s: torch.softmax(s.flatten(-2), -1).view(s.shape),
-            ),
-        ),
-        "scores-returned": ("Your function returns scores: there is no softmax.", ROOT, (lambda s: s,)),
-        "softmax-twice": (
-            "Your function takes the softmax twice.",
-            ROOT,
-            (lambda s: torch.softmax(torch.softmax(s, -1), -1),),
-        ),
-        "log-softmax": (
-            "Your function returns the logarithms of the weights.",
-            ROOT,
-            (lambda s: torch.log_softmax(s, -1),),
-        ),
-        "not-normalised": (
-            "Your function takes exp of the scores, but does not divide by the sum.",
-            ROOT,
-            (torch.exp,),
-        ),
-        "divided-by-the-sum": (
-            "Your function divides the scores by their sum; the softmax takes exp of them first.",
-            ROOT,
-            (lambda s: s / s.sum(-1, keepdim=True),),
-        ),
-    },
+    "divisor": _scale.wrong(ROOT, *SIZES),
+    "weigh": _softmax.wrong(ROOT, "heads"),
     "result": {
         "weights-averaged-over-heads": (
             "Your function returns the mean or the sum over the heads; each head has its own weights.",
@@ -251,6 +162,12 @@ ALONE = {  # these raise, or hide what else is wrong: they are not tried in pair
             "each time?",
             ROOT,
             (lambda w: w[:, -1:].expand_as(w), lambda w: w[:, :1].expand_as(w)),
+        ),
+        "heads-in-the-batch": (
+            "Your heads are still joined with the batch, in one axis: (batch * num_heads, n_q, n_k). Give "
+            "them an axis of their own.",
+            STACK,
+            (lambda w: w.flatten(0, 1),),
         ),
         "joined-not-stacked": (
             "The weights of your heads are joined along an existing axis, as `cat` does; they need a new "
@@ -357,9 +274,9 @@ EXERCISE = Exercise(
             ),
         ),
         "scaled-after-the-softmax": Mistake(
-            "Your function divides the weights by sqrt(d_k). Divide the scores instead, before the softmax.",
+            _scale.AFTER,
             ROOT,
-            (lambda q, k, h: _build(divisor=lambda q, k, h: 1)(q, k, h) / math.sqrt(q.shape[-1] // h),),
+            tuple(_build(divisor=lambda s: 1.0, after=after) for after in _scale.afterwards(*SIZES)),
         ),
     },
 )

@@ -78,7 +78,11 @@ KNOBS = {
         "one-token-more": ("You count n + 1 tokens; there are n.", STEP, (lambda n: n + 1,)),
     },
     "times": {
-        "bytes": ("You count bytes: a number in float32 takes four, in float16 two.", STEP, (4,)),
+        "bytes": (
+            "You count bytes, and each number takes {}. The numbers themselves are asked for.",
+            STEP,
+            {"four bytes in float32": (4,), "two bytes in float16 (or four, of keys or values only)": (2,)},
+        ),
         "eight-texts": ("You count 8 texts, as in `caches` of step 7: count one.", STEP, (8,)),
     },
 }
@@ -88,6 +92,8 @@ def _weights(layers, h, n, d):
     return layers * h * n * n
 
 
+FOUND = deviations(_build, KNOBS)
+del FOUND["keys-only-and-bytes"]  # half as many numbers of two bytes: together they are right
 EXERCISE = Exercise(
     answer=predict_cache,
     chapter="10_small_language_model",
@@ -95,7 +101,7 @@ EXERCISE = Exercise(
     points=1,
     problems=_problems,
     mistakes={
-        **deviations(_build, KNOBS),
+        **FOUND,
         "weights-instead": Mistake(
             "You count attention weights, n of them for each token: they are computed each time, and not "
             "kept.",

@@ -1,5 +1,7 @@
 """Chapter 05: how many numbers a layer learns."""
 
+from dataclasses import replace
+
 from mha_lab.exercises import Exercise, deviations
 
 
@@ -170,6 +172,11 @@ TOTALS = {
         BIAS,
         (lambda m, b, bias: m + b,),
     ),
+    "output-bias-always": (
+        "Your function counts the bias of the output projection even if `bias` is False.",
+        BIAS,
+        (lambda m, b, bias: m + b if bias else m + b // 4,),
+    ),
     "bias-inverted": (
         "Your function counts biases if `bias` is False, and none if it is True.",
         BIAS,
@@ -186,11 +193,16 @@ TOTALS = {
         (lambda m, b, bias: m + b if bias else b,),
     ),
 }
+FOUND = deviations(_build, {"matrices": MATRICES, "biases": BIASES, "total": TOTALS})
+THREE = FOUND["no-output-projection"]
+FOUND["no-output-projection"] = replace(
+    THREE, variants=[*THREE.variants, lambda d, h, bias: 3 * d * (d + bias)]
+)
 EXERCISE = Exercise(
     answer=predict_parameters,
     chapter="05_output_projection",
     section=WHOLE,
     points=1,
     problems=_problems,
-    mistakes=deviations(_build, {"matrices": MATRICES, "biases": BIASES, "total": TOTALS}),
+    mistakes=FOUND,
 )

@@ -68,6 +68,12 @@ KNOBS = {
             WINDOW,
             (lambda back, window: back < window - 1,),
         ),
+        "half-a-window": (
+            "In your mask a token sees about half of `window` keys. It should see `window`, its own "
+            "included.",
+            WINDOW,
+            (lambda back, window: back <= window // 2, lambda back, window: back < window // 2),
+        ),
         "old-keys-only": (
             "In your mask the condition of the window is inverted: a token sees only keys that are "
             "`window` or more positions back.",
@@ -147,9 +153,8 @@ def _wide_in_the_kept(n_new, n_kept, window):
     return right
 
 
-def _both_sides(n_new, n_kept, window):
-    at = (torch.arange(n_new) + n_kept)[:, None]
-    return (at - torch.arange(n_kept + n_new)).abs() < window
+def _both_sides(near):
+    return _build(near=lambda back, window: near(back.abs(), window), later=lambda back: back == back)
 
 
 def _slices(n_new, n_kept, window):
@@ -226,10 +231,21 @@ EXERCISE = Exercise(
             (_lower_border_of_a_full_cache,),
         ),
         "window-on-both-sides": Mistake(
-            "In your mask a token sees keys at a distance below `window` on both sides, so it also sees "
-            "later tokens.",
+            "In your mask the window reaches to both sides of a token, so it also sees later tokens.",
             WINDOW,
-            (_both_sides,),
+            (
+                _both_sides(lambda far, window: far < window),
+                _both_sides(lambda far, window: far <= window),
+            ),
+        ),
+        "half-a-window-on-both-sides": Mistake(
+            "In your mask a token sees about half of `window` before it, and as much after it. It should see "
+            "itself and the `window - 1` keys before it.",
+            WINDOW,
+            (
+                _both_sides(lambda far, window: far <= window // 2),
+                _both_sides(lambda far, window: far < window // 2),
+            ),
         ),
         "slice-with-a-negative-start": Mistake(
             "Your function is right where at least `window` keys are there. If there are fewer, the start of "

@@ -5,7 +5,7 @@ import math
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake, deviations
+from mha_lab.exercises import Exercise, Mistake, _scale, deviations
 
 
 def scaled_scores(query, key):
@@ -29,73 +29,28 @@ def _product(query, key):
     return query @ key.mT
 
 
-def _build(product=_product, divisor=lambda q, k: math.sqrt(q.shape[-1])):
-    return lambda query, key: product(query, key) / divisor(query, key)
+def _build(product=_product, divisor=_scale.right, normed=lambda q, k: 1.0):
+    return lambda query, key: (
+        product(query, key) / (divisor(_scale.Sizes.of(query, key)) * normed(query, key))
+    )
 
 
 STEP = "2 Scores: how well does each query match each key?"
 ROOT = "5 Why divide by the square root of d_k?"
-DIVISORS = {
-    "not-scaled": (
-        "Your scores are the plain dot products: they are not divided by sqrt(d_k).",
-        ROOT,
-        (lambda q, k: 1,),
-    ),
-    "scaled-by-d_k": (
-        "Your scores are divided by d_k, not by its square root.",
-        ROOT,
-        (lambda q, k: q.shape[-1],),
-    ),
-    "half-of-d_k": (
-        "Your scores are divided by d_k / 2, or by d_k and then by 2: `** 1/2` is `(** 1) / 2`. `** 0.5` "
-        "takes the root.",
-        ROOT,
-        (lambda q, k: 2 * q.shape[-1], lambda q, k: q.shape[-1] / 2),
-    ),
-    "multiplied-by-the-root": (
-        "Your scores are multiplied by sqrt(d_k), not divided by it.",
-        ROOT,
-        (lambda q, k: q.shape[-1] ** -0.5,),
-    ),
-    "scaled-twice": (
-        "Your scores are divided by the square root of d_k three times.",
-        ROOT,
-        (lambda q, k: q.shape[-1] ** 1.5,),
-    ),
-    "scaled-by-the-number-of-queries": (
-        "Your scores are divided by the square root of n_q, the number of queries; use d_k, their width.",
-        ROOT,
-        (lambda q, k: math.sqrt(q.shape[-2]),),
-    ),
-    "scaled-by-the-number-of-keys": (
-        "Your scores are divided by the square root of n_k, the number of keys; use d_k, their width.",
-        ROOT,
-        (lambda q, k: math.sqrt(k.shape[-2]),),
-    ),
-    "scaled-by-an-axis-from-the-front": (
-        "Your scores are divided by the square root of a size counted from the front: len(query), "
-        "query.shape[0] or "
-        "query.shape[1]. This size is d_k for some shapes only; shape[-1], counted from the end, always is.",
-        STEP,
-        (
-            lambda q, k: math.sqrt(q.shape[0]),
-            lambda q, k: math.sqrt(q.shape[1]),
-            lambda q, k: math.sqrt(k.shape[0]),
-        ),
-    ),
-    "scaled-by-a-fixed-number": (
-        "Your scores are divided by the same number for all sizes, such as the sqrt(3) of the loops. There, "
-        "d_k is 3; read d_k from the shape of query.",
-        STEP,
-        (lambda q, k: math.sqrt(3), lambda q, k: 2.0),
-    ),
+DIVISORS = _scale.wrong(ROOT, "lengths", "front", "fixed")
+LENGTHS = {
     "divided-by-a-length": (
         "Your scores are divided by the length of each vector, its norm; sqrt(d_k) is one number for all.",
         ROOT,
-        (
-            lambda q, k: q.norm(dim=-1, keepdim=True),
-            lambda q, k: k.norm(dim=-1, keepdim=True).mT,
-            lambda q, k: q.norm(dim=-1, keepdim=True) * k.norm(dim=-1, keepdim=True).mT,
+        tuple(
+            lambda query, key, of=of: of(
+                query.norm(dim=-1, keepdim=True), key.norm(dim=-1, keepdim=True).mT, query.shape[-1] ** 0.5
+            )
+            for of in (
+                lambda q, k, root: q / root,
+                lambda q, k, root: k / root,
+                lambda q, k, root: q * k / root,
+            )
         ),
     ),
 }
@@ -146,6 +101,7 @@ EXERCISE = Exercise(
     same_as=(mha_lab.scaled_dot_product_scores,),
     mistakes={
         **deviations(_build, {"product": PRODUCTS, "divisor": DIVISORS}),
+        **deviations(_build, {"normed": LENGTHS}, pairs=False),
         "softmax-taken": Mistake(
             "Your function returns weights: it takes the softmax of the scores. Return the scores.",
             STEP,

@@ -65,8 +65,9 @@ def _both(turn, cache=lambda old: old):
 KNOBS = {
     "query": {
         "query-not-turned": (
-            "Your function does not turn the query by the angles of its position. (If `apply_rotary` gets "
-            "no positions, it counts from 0, and a token at position 0 is not turned.)",
+            "Compared with the keys, your query is not turned by the angles of its position. Either it is "
+            "not turned (without positions, `apply_rotary` counts from 0, where nothing is turned), or all "
+            "keys are turned by these angles once more, which cancels them.",
             ROTARY,
             (lambda x, n_old: x,),
         ),
@@ -121,8 +122,9 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, KNOBS),
         "nothing-turned": Mistake(
-            "Your function turns neither the query nor the new key. (If `apply_rotary` gets no positions, it "
-            "counts from 0, and a token at position 0 is not turned.)",
+            "Compared with the keys in the cache, neither your query nor your new key is turned. Either they"
+            " are not turned (without positions, `apply_rotary` counts from 0, where nothing is turned), or "
+            "the cache is turned again by the same angles, which cancels them.",
             ROTARY,
             (_both(lambda x, n_old: x),),
         ),

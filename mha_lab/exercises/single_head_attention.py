@@ -1,12 +1,9 @@
 """Chapter 01: self-attention with one head."""
 
-import math
-
 import torch
 
 import mha_lab
-from mha_lab.exercises import Exercise, Mistake, deviations
-from mha_lab.exercises import scaled_scores as scaled
+from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
 
 
 def single_head_attention(x, w_q, w_k, w_v):
@@ -30,15 +27,17 @@ def _problems(rng):
 
 def _build(
     projections=lambda x, q, k, v: (x @ q, x @ k, x @ v),
-    divisor=lambda q, k, x: math.sqrt(q.shape[-1]),
-    weigh=lambda s: torch.softmax(s, -1),
+    divisor=_scale.right,
+    weigh=_softmax.right,
     fetch=lambda w, v: w @ v,
     results=lambda output, weights, scores: (output, weights),
+    after=lambda sizes: 1.0,
 ):
     def answer(x, w_q, w_k, w_v):
         query, key, value = projections(x, w_q, w_k, w_v)
-        scores = query @ key.mT / divisor(query, key, x)
-        weights = weigh(scores)
+        sizes = _scale.Sizes.of(query, key, x.shape[-1])
+        scores = query @ key.mT / divisor(sizes)
+        weights = weigh(scores) / after(sizes)
         return results(fetch(weights, value), weights, scores)
 
     return answer
@@ -53,6 +52,7 @@ WEIGHTS, OUTPUT = (
     "4 Output: the weighted average of the values",
 )
 WHOLE, AXIS = "6 Put together", "7 Break it: softmax over the wrong axis"
+SIZES = "d_model", "tokens", "front", "fixed"
 KNOBS = {
     "projections": {
         "one-matrix-for-all": (
@@ -96,92 +96,12 @@ KNOBS = {
             (lambda x, q, k, v: (x, x, x @ v), lambda x, q, k, v: (x, x, x)),
         ),
     },
-    "divisor": {
-        "not-scaled": (
-            "Your weights come from the plain dot products: they are not divided by sqrt(d_k).",
-            ROOT,
-            (lambda q, k, x: 1.0,),
-        ),
-        "scaled-by-d_k": (
-            "Your scores are divided by d_k, not by its square root.",
-            ROOT,
-            (lambda q, k, x: q.shape[-1],),
-        ),
-        "half-of-d_k": (
-            scaled.DIVISORS["half-of-d_k"][0],
-            ROOT,
-            (lambda q, k, x: 2 * q.shape[-1], lambda q, k, x: q.shape[-1] / 2),
-        ),
-        "multiplied-by-the-root": (
-            "Your scores are multiplied by sqrt(d_k), not divided by it.",
-            ROOT,
-            (lambda q, k, x: q.shape[-1] ** -0.5,),
-        ),
-        "scaled-twice": (
-            "Your scores are divided by d_k and once more by its root.",
-            ROOT,
-            (lambda q, k, x: q.shape[-1] ** 1.5,),
-        ),
-        "scaled-by-d_model": (
-            "Your scores are divided by the square root of d_model, the width of x, not by that of d_k.",
-            ROOT,
-            (lambda q, k, x: math.sqrt(x.shape[-1]),),
-        ),
-        "scaled-by-length": (
-            "Your scores are divided by the square root of n, the number of tokens.",
-            ROOT,
-            (lambda q, k, x: math.sqrt(x.shape[-2]),),
-        ),
-        "scaled-by-a-fixed-number": (
-            scaled.DIVISORS["scaled-by-a-fixed-number"][0],
-            scaled.STEP,
-            (lambda q, k, x: math.sqrt(3), lambda q, k, x: 2.0),
-        ),
-        "scaled-by-an-axis-from-the-front": (
-            "Your scores are divided by the square root of a size counted from the front, such as "
-            "query.shape[1] "
-            "or len(x). This size is d_k for some shapes only; shape[-1], counted from the end, always is.",
-            ROOT,
-            (lambda q, k, x: math.sqrt(q.shape[1]), lambda q, k, x: math.sqrt(q.shape[0])),
-        ),
-    },
-    "weigh": {
-        "softmax-over-queries": (
-            "Your softmax runs over the queries; it should run over the keys, the last axis.",
-            AXIS,
-            (lambda s: torch.softmax(s, -2),),
-        ),
-        "softmax-over-an-axis-from-the-front": (
-            "Your softmax runs over an axis counted from the front; the keys are the last axis, dim=-1.",
-            AXIS,
-            (lambda s: torch.softmax(s, 0), lambda s: torch.softmax(s, 1)),
-        ),
-        "softmax-over-everything": (
-            "Your softmax runs over all scores at once; each row has its own.",
-            WEIGHTS,
-            (lambda s: torch.softmax(s.flatten(), 0).view(s.shape),),
-        ),
-        "no-softmax": (
-            "Your function uses the scores as weights: there is no softmax.",
-            WEIGHTS,
-            (lambda s: s,),
-        ),
-        "softmax-twice": (
-            "Your function takes the softmax twice.",
-            WEIGHTS,
-            (lambda s: torch.softmax(torch.softmax(s, -1), -1),),
-        ),
-        "equal-weights": (
-            "In each row, all your weights are equal, so your output is a plain mean of the values: the "
-            "scores are not used.",
-            WEIGHTS,
-            (lambda s: torch.full_like(s, 1 / s.shape[-1]),),
-        ),
-        "not-divided": (
-            "Your weights are exp of the scores, but are not divided by their sum.",
-            WEIGHTS,
-            (torch.exp, lambda s: torch.exp(s - s.max(-1, keepdim=True).values)),
-        ),
+    "divisor": _scale.wrong(ROOT, *SIZES),
+    "weigh": _softmax.wrong(WEIGHTS, "front", "self")
+    | {
+        name: (says, AXIS, of)
+        for name, (says, _, of) in _softmax.wrong(WEIGHTS, "front").items()
+        if name in ("softmax-over-queries", "softmax-over-an-axis-from-the-front", "softmax-without-dim")
     },
     "fetch": {
         "weights-transposed": (
@@ -225,11 +145,6 @@ KNOBS = {
 }
 
 
-def _scaled_after(x, w_q, w_k, w_v):
-    output, weights = _build(divisor=lambda q, k, x: 1.0)(x, w_q, w_k, w_v)
-    return output / math.sqrt(w_q.shape[-1]), weights / math.sqrt(w_q.shape[-1])
-
-
 def _mixed(output_divisor, weights_divisor):
     def answer(*arguments):
         return (
@@ -251,20 +166,20 @@ EXERCISE = Exercise(
     mistakes={
         **deviations(_build, KNOBS),
         "scaled-after-the-softmax": Mistake(
-            "Your function divides the weights by sqrt(d_k). Divide the scores instead, before the softmax.",
+            _scale.AFTER,
             ROOT,
-            (_scaled_after,),
+            tuple(_build(divisor=lambda s: 1.0, after=after) for after in _scale.afterwards(*SIZES)),
         ),
         "weights-not-scaled": Mistake(
             "Your weights come from scores that are not divided by sqrt(d_k); the weights used for your "
             "output are.",
             ROOT,
-            (_mixed(lambda q, k, x: math.sqrt(q.shape[-1]), lambda q, k, x: 1.0),),
+            (_mixed(_scale.right, lambda sizes: 1.0),),
         ),
         "output-not-scaled": Mistake(
             "Your output comes from scores that are not divided by sqrt(d_k); your weights are right.",
             ROOT,
-            (_mixed(lambda q, k, x: 1.0, lambda q, k, x: math.sqrt(q.shape[-1])),),
+            (_mixed(lambda sizes: 1.0, _scale.right),),
         ),
     },
 )

@@ -148,6 +148,22 @@ EXERCISE = Exercise(
             STEP,
             tuple(_by_hand(shift, lambda sink, top: sink.exp()) for shift in (_top, _top_of_both)),
         ),
+        "one-added-after-the-shift": Mistake(
+            "Your function subtracts the largest score of a row, and then adds 1 to the sum, whatever the "
+            "sinks are. So the sink has the score of the largest key. Add exp(sink - largest score).",
+            STEP,
+            (
+                _by_hand(_top, lambda sink, top: torch.ones_like(top)),
+                _by_hand(_top_of_both, lambda sink, top: torch.ones_like(top)),
+            ),
+        ),
+        "score-of-0-for-all-and-unstable-softmax": Mistake(
+            "Your function adds 1 to the sum, whatever the sinks are: add the exp of the head's sink. And it "
+            "takes exp of the scores as they are: exp(1000) is larger than any float, so it becomes inf.",
+            STEP,
+            (_by_hand(_nothing, lambda sink, top: 1.0),),
+            ("score-of-0-for-all", "unstable-softmax"),
+        ),
         "unstable-softmax": Mistake(
             "Your function takes exp of the scores as they are. exp(1000) is larger than any float, so it "
             "becomes inf. Subtract the largest number of each row first, from the sink too.",

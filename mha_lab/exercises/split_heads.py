@@ -181,6 +181,12 @@ MISTAKES = {
         STACK,
         (lambda x, h: torch.cat(x.chunk(h, -1), 1), lambda x, h: torch.cat(x.chunk(h, -1), 0)),
     ),
+    "heads-in-the-batch": Mistake(
+        "Your function joins the heads with the batch, in one axis: (batch * num_heads, n, d_k). They need "
+        "an axis of their own, after the batch.",
+        STACK,
+        (lambda x, h: x.unflatten(-1, (h, -1)).transpose(1, 2).flatten(0, 1),),
+    ),
     "batch-lost": Mistake(
         "Your function joins batch and n into one axis, and they stay joined.",
         BARE,

@@ -31,7 +31,8 @@ GENERAL = SAYS | {
     "fixed-answer": "The result is the same for all arguments.",
     "fits-one-example": "The result is right for one example only.",
     "changes-its-input": "The result is right, but the function changes its argument.",
-    "not-a-tensor": "The numbers are right, but they are in a NumPy array or a list, not in a tensor.",
+    "dropped-out": "Some numbers are 0, and the others are too large by one factor: dropout is on.",
+    "row-added": "The same row of numbers is added to each row of the result, as a bias is.",
     "exclusive-or": "`^` is used for a power. In Python it compares bits; a power is `**`.",
 }
 SIGNS = {"right": "+", "untouched": ".", "missing": "?", "syntax-error": "?", "ends-python": "?"}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mha_lab.check import runner
+from mha_lab.check.report import make
 from mha_lab.exercises import CHANGEABLE, Rng, find, names
 from tests.check.corpus import diagnosis_of, named
 
@@ -63,12 +64,24 @@ def test_most_exercises_ask_for_a_computed_tensor():
     [("a NumPy array", name) for name in OF_NUMBERS]
     + [("a list", name) for name in OF_NUMBERS if any(tensor.ndim for tensor in expected(name))],
 )
-def test_a_tensor_that_is_asked_for_is_no_array_and_no_list(what, name):
-    mistake, sentence = said(name, returning(name, MADE[what]))
-    if name in ("masked_softmax", "next_token_loss"):  # asked for their gradient, too
-        assert mistake == "no-gradient"
+def test_right_numbers_in_an_array_or_a_list_are_right_where_no_gradient_is_asked_for(what, name):
+    found = diagnosis_of(name, returning(name, MADE[what]), refused=[])
+    if name in ("masked_softmax", "next_token_loss"):
+        assert found.name == "no-gradient"
     else:
-        assert (mistake, what in sentence) == ("not-a-tensor", True)
+        assert found.name is None
+        assert found.note in str(make(find(name), found))
+        cannot = "masked_fill" if expected(name)[0].dtype == torch.bool else "gradient"
+        assert what in found.note
+        assert cannot in found.note
+
+
+def test_a_remark_is_true_and_a_tensor_gets_none():
+    with pytest.raises(TypeError):
+        torch.zeros(2, 2).masked_fill(np.ones((2, 2), bool), 0.0)
+    with pytest.raises(TypeError):
+        torch.zeros(2, 2).masked_fill([[True, False], [True, True]], 0.0)
+    assert diagnosis_of("causal_mask", returning("causal_mask", torch.clone), refused=[]).note == ""
 
 
 @pytest.mark.parametrize("name", OF_NUMBERS)
