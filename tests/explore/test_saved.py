@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -32,8 +33,9 @@ ASKED = """() => {
 }"""
 # What is chosen in an explorable and what it says of that, without what it says of the way there: a line that
 # is read aloud, goals that were reached, and what a cache has just computed.
+JUST_NOW = r"Computed just now \(in the frame\): \d+\. Kept from before: \d+\."
 TOLD = """(one) => {
-  const left_out = [...one.querySelectorAll(".quiet, .goals, .cache")];
+  const left_out = [...one.querySelectorAll(".quiet, .goals")];
   left_out.forEach((each) => { each.style.display = "none"; });
   const text = one.innerText;
   left_out.forEach((each) => { each.style.display = ""; });
@@ -84,7 +86,7 @@ def seen(chapter):
     """The texts of all explorables, once each was on the screen and is not a picture any more."""
     outputs = chapter.page.locator(".jp-CodeCell .jp-OutputArea-output")
     outputs.nth(len(KINDS) - 1).wait_for(state="attached")
-    return [shown(output).evaluate(TOLD) for output in outputs.all()]
+    return [re.sub(JUST_NOW, "", shown(output).evaluate(TOLD)) for output in outputs.all()]
 
 
 def shown(output):
