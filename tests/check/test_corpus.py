@@ -96,6 +96,16 @@ TOLD = {  # a reader got other advice here, which was not true or did not help
     "04_reader_d-1-packed_mask": ("[1, 1, 1]", "no known mistake"),
     "04_reader_d-2-packed_mask": ("1 Hide the future", "3 Hide the padding"),
     "04_reader_d-3-predict_equal_scores": ("3 Hide the padding", "2 Before or after"),
+    "04_mask_by_hand_b-7-mask_by_hand": ("And one of these", "Or: Your mask is not causal"),
+    "04_published_a-7-masked_softmax": ("added to it, is not low enough", "row that sees nothing"),
+    "04_published_a-9-masked_softmax": ("0 or a negative number", "The number that replaces"),
+    "07_published_a-0-most_similar_heads": ("most similar by a divergence", "(cosine)"),
+    "07_published_b-2-most_similar_heads": ("by a cosine or a correlation", "squared differences"),
+    "09_published_a-0-score_new_token": ("turned by these angles once more", "does not turn the query"),
+    "09_published_a-1-score_new_token": ("turned again by the same angles", "turns neither"),
+    "10_published_a-0-predict_cache": ("two bytes in float16", "You count only the keys"),
+    "10_published_a-2-predict_cache": ("four bytes in float32", "float16"),
+    "14_induction_score_b-7-induction_score": ("one of these", "Or: Your function reads"),
     "11_reader_b-0-sees_padding": ("A LayerNorm removes such a change", "(False, 20, True)"),
 }
 

@@ -1,11 +1,13 @@
-"""Which trial a diagnosis shows, if an answer goes wrong in several ways."""
+"""Which trial a diagnosis shows, if an answer goes wrong in several ways, and what is said of it."""
 
 import numpy as np
 import pytest
+import torch
 
 from mha_lab.check.diagnosis import diagnose
-from mha_lab.exercises import find
+from mha_lab.exercises import deviations, find, per_head_weights
 from mha_lab.exercises._results import Outcome, Plain
+from tests.check.corpus import diagnosis_of, named
 
 OTHER_NUMBERS = Outcome("returned", Plain("float32", np.zeros((2, 2), np.float32)))
 OTHER_SHAPE = Outcome("returned", Plain("float32", np.zeros(3, np.float32)))
@@ -31,3 +33,39 @@ def test_an_error_is_shown_by_a_trial_that_raised(order):
     found = diagnosis(*(OTHER_NUMBERS, AN_ERROR)[::order])
     assert (found.name, found.example) == ("raises", None)
     assert found.seen.endswith("ValueError: no")
+
+
+def test_a_constant_factor_tells_nothing_about_two_causes():
+    """Queries kept as well, and four bytes: or six of anything else."""
+    found = diagnosis_of("predict_cache", named(lambda layers, h, n, d: 12 * layers * n * d, "predict_cache"))
+    assert (found.name, found.cause) == ("off-by-a-factor", "")
+
+
+def test_of_several_causes_only_those_that_fit_are_said():
+    choices = {"of": {"wrong": ("It is {}.", "1 A step", {"too large": (1, 2), "too small": (-1,)})}}
+    mistake = deviations(lambda of=0: lambda x: x + of, choices)["wrong"]
+    assert mistake.says == "It is too large, or too small."
+    assert mistake.told(lambda variant: variant(0) == 2) == "It is too large."
+    assert mistake.told(lambda variant: variant(0) < 0) == "It is too small."
+    assert len(mistake.variants) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda w: torch.where(torch.arange(w.shape[-1]) % 3 == 0, 0.0, 2.0 * w), "dropped-out"),
+        (lambda w: w + torch.arange(1.0, w.shape[-1] + 1), "row-added"),
+    ],
+)
+def test_what_dropout_and_a_bias_do_is_known_in_every_exercise(change, name):
+    answer = per_head_weights.per_head_weights
+    changed = named(lambda query, key, heads: change(answer(query, key, heads)), "per_head_weights")
+    assert diagnosis_of("per_head_weights", changed, refused=[]).name == name
+
+
+def test_rows_that_are_moved_by_different_numbers_are_no_bias():
+    answer = per_head_weights.per_head_weights
+    moved = named(lambda query, key, heads: answer(query, key, heads) + query.mean(), "per_head_weights")
+    turned = named(lambda q, k, h: answer(q, k, h) + q.mean((0, 2))[:, None], "per_head_weights")
+    assert diagnosis_of("per_head_weights", moved, refused=[]).name == "row-added"
+    assert diagnosis_of("per_head_weights", turned, refused=[]).name != "row-added"
