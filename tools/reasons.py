@@ -45,7 +45,7 @@ KINDS = {
 }
 HEDGE = re.compile(r"\b(may|might|perhaps|possibl[ey]|not (been )?(tried|tested|measured)|suspect)\b", re.I)
 REASON = r"because|since|therefore|thus|hence|why|reasons?|needs?|cannot|due to|in order to|causes?|explains?"
-SO = r"(?:^|(?<=[,:;] )|(?<=\()|(?<=\band ))so\b(?! (?:that|far)\b)"
+SO = r"(?:^|(?<=[,:;] )|(?<=\()|(?<=\band ))so\b(?! (?:that|far|on)\b)"
 WHY = re.compile(rf"\b(?:{REASON}|otherwise)\b|{SO}", re.IGNORECASE)
 GENERAL = re.compile(r"\b(?:only|always|never|prevents?)\b", re.IGNORECASE)
 CODE = re.compile(r"^```.*?^```$|\$\$.*?\$\$", re.DOTALL | re.MULTILINE)

@@ -9,7 +9,7 @@ VISIBLE = torch.tensor([True, True, False])
 
 
 def test_a_visible_weight_leaks_through_the_denominator():
-    """A hidden score moves it if the mask comes after the softmax, and not if it is left out below the line."""
+    """A hidden score moves it if the mask comes after the softmax, and not if the sum leaves it out."""
     scores = torch.tensor([[0.3, -0.2, 0.7]])
     moved = scores + torch.tensor([0.0, 0.0, 1.0])
     after = [torch.softmax(row, dim=-1) * VISIBLE for row in (scores, moved)]
@@ -30,7 +30,7 @@ def test_the_weights_are_lost_because_float32_rounds_them_to_0():
 
 
 def test_a_mask_with_two_axes_is_read_by_queries():
-    """Five sentences of five tokens: the rows of the mask go to queries, whatever sentence they were made for."""
+    """Five sentences of five tokens: a row of the mask goes to a query, not to a sentence."""
     layer, x = mha_lab.MultiHeadAttention(4, 2), torch.randn(5, 5, 4)
     mask = torch.arange(5) < torch.tensor([5, 3, 3, 3, 3])[:, None]
     read, by_query, by_sentence = (
@@ -90,7 +90,7 @@ def test_masked_fill_removes_the_nan_of_the_gradient_and_a_sum_keeps_it(put, add
 
 
 def test_three_outputs_stay_because_their_queries_multiply_by_0():
-    """The leak of step 6: with a third number, those rows show it, too. Row 0 needs a value of *a* as well."""
+    """The leak of step 6: with a third number, those rows show it. Row 0 needs a value of *a*, too."""
     x = mha_lab.toy.embeddings()
     w_q, w_k, w_v = mha_lab.toy.single_head_weights()
 

@@ -15,8 +15,7 @@ from tools.sync import Chapter
 # The others come later. A chapter with a file is complete.
 LISTED = [name for name in NAMES if (LEDGER / f"{name[:2]}.toml").exists()]
 PLACE = re.compile(
-    r"\b(section|line|figure|table|footnote|abstract|appendix|page|example|algorithm|pull request|issue|docstring)s?\b",
-    re.I,
+    r"\b(section|line|figure|table|footnote|abstract|appendix|page|pull request|issue|docstring)s?\b", re.I
 )
 
 
