@@ -25,9 +25,9 @@ def _problems(rng):
     yield large, last_hidden
     yield torch.tensor([[120.0, 121.0, 3.0]]), last_hidden[None]  # large, and visible
     yield torch.tensor([[-1e5, -1e5 - 1, 0.5]]), last_hidden[None]  # as low as the text says
-    # Hidden scores that are higher than the visible ones by little, more and much: they tell a number that is
+    # Hidden scores that are higher than the visible ones by 15 and by 47: they tell a number that is
     # added to hidden scores from a division after they have taken their share.
-    yield torch.tensor([[1.0, 2.0, 17.0], [0.0, 1.0, 48.0], [1.0, 0.0, 96.0]]), last_hidden
+    yield torch.tensor([[1.0, 2.0, 17.0], [0.0, 1.0, 48.0]]), last_hidden
     yield scores, some.flip(-1) & empty
     yield torch.tensor([[2.0, -1.0, 0.5]]), torch.tensor([[False, False, False]])
     yield scores, some, True
@@ -146,7 +146,7 @@ def _exp(finish, hide=lambda e, m: e * m, shift=lambda s: 0, first=lambda s, m: 
     return answer
 
 
-LOW = -1.0, -10.0, -20.0, -50.0, -99.0, -100.0, -999.0, -1000.0, -1e5, -1e4
+LOW = -1.0, -10.0, -20.0, -50.0, -99.0, -100.0, -999.0, -1000.0, -1e4
 
 
 # Ways to divide, with and without care for an empty row, which is 0 / 0.
@@ -247,9 +247,9 @@ EXERCISE = Exercise(
             STEP,
             _of(
                 *map(_filled, LOW),
-                *map(_lowered, LOW[1::2]),
-                *map(_logarithm, (1e-45, 1e-10, 1e-9)),
+                *map(_lowered, (-10.0, -50.0, -1000.0, -1e4, -1e5)),
             )
+            + _of(*map(_logarithm, (1e-45, 1e-10, 1e-9)), after=AFTER[:1])
             + tuple(
                 _exp(divide, hide, lambda s: s.amax(-1, keepdim=True), lambda s, m: s * m)
                 for divide in DIVISIONS
