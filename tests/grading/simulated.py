@@ -22,7 +22,7 @@ from mha_lab.exercises import find
 from mha_lab.grading import report, short_test
 from mha_lab.grading.functions import answers, definitions, short
 from mha_lab.grading.gradebook import Row
-from mha_lab.quiz import SHORT_TEST, question
+from mha_lab.quiz import SHORT_TEST, Idea, Question, question
 from tests.check.corpus import Try, tries
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 
@@ -155,9 +155,13 @@ def _combines(one: tuple[Try, str], planted: dict[str, int]) -> bool:
     return mistake is not None and not set(planted).isdisjoint(mistake.of or (one[1],))
 
 
+def idea_of(asked: Question, mistake: str) -> str:
+    """The wrong answer's sentence that is about this mistake, as this question words it."""
+    return next(idea for idea in asked.wrong if isinstance(idea, Idea) and idea.mistake == mistake)
+
+
 def _ticked(rng: Random, ability: dict[str, float]) -> str:
     """The short test as the file that a teacher types; the weakest have the planted misconception."""
-    says = find("predict_place").mistakes[IDEA].says
     lines = [short_test.COLUMNS]
     for form, seed in short_test.SEEDS.items():
         weakest = sorted(ability, key=ability.get)[: PICKED[form]]
@@ -169,9 +173,10 @@ def _ticked(rng: Random, ability: dict[str, float]) -> str:
                     for letter, (_, idea) in zip(string.ascii_lowercase, asked.options(), strict=False)
                 }
                 ease = 1.5 if form == "after" else 0.0
-                wrong = [letter for idea, letter in ideas.items() if idea not in ("", says)]
+                planted = idea_of(asked, IDEA) if name == ASKED else None
+                wrong = [letter for idea, letter in ideas.items() if idea not in ("", planted)]
                 picked = ideas[""] if rng.random() < 1 / (1 + exp(-able - ease)) else rng.choice(wrong)
-                picked = ideas[says] if name == ASKED and student in weakest else picked
+                picked = ideas[planted] if planted and student in weakest else picked
                 lines.append([student, form, number, picked])
     out = io.StringIO()
     csv.writer(out).writerows(lines)

@@ -22,7 +22,7 @@ from mha_lab.grading.gradebook import Row
 from mha_lab.grading.report import PAGE, TREATED, WITH_NAMES, ask, explorable, make, treated, used
 from mha_lab.quiz import SHORT_TEST, from_mistakes, question
 from tests.grading import simulated, test_going_on
-from tests.grading.simulated import BY_CHANCE, IDEA, PICKED, PLANTED, SEED, pages, shown, simulate
+from tests.grading.simulated import BY_CHANCE, IDEA, PICKED, PLANTED, SEED, idea_of, pages, shown, simulate
 from tests.grading.test_round import needs_walls, run
 from tests.notebooks.chapters import NAMES, read
 
@@ -159,15 +159,15 @@ def ticked(lines, tmp_path):
 
 
 def test_gains_are_those_of_the_same_students(tmp_path):
-    says = find("predict_place").mistakes[IDEA].says
-    before, after = (question(SHORT_TEST[6], seed).options() for seed in short_test.SEEDS.values())
+    both = [question(SHORT_TEST[6], seed) for seed in short_test.SEEDS.values()]
+    says, (before, after) = idea_of(both[0], IDEA), [one.options() for one in both]
     x, y, right = (
         "abcde"[[i for _, i in o].index(w)] for o, w in ((before, says), (after, says), (after, ""))
     )
     lines = [f"a,before,7,{x}", f"a,after,7,{right}", f"b,before,7,{x}", f"b,after,7,{y}", f"c,before,7,{x}"]
     made = ticked(lines, tmp_path)
     (found,) = short_test.gains(made)
-    assert found.idea == find("predict_place").mistakes[IDEA].says
+    assert found.idea == says
     assert (found.before, found.after, found.change[0]) == (2, 1, -0.5)
     assert (short_test.right(made, "before"), short_test.right(made, "after")) == ([0, 0], [1, 0])
 
@@ -374,7 +374,7 @@ def test_the_explorable_is_that_of_the_step_or_of_a_step_beside_it():
 
 def test_the_question_has_the_misconception_among_its_answers_or_is_about_its_step():
     asked = ask(CHAPTER, "heads-interleaved", "merge_heads", "2 What view does")
-    says = find("predict_place").mistakes["heads-interleaved"].says
+    says = idea_of(asked.question, "heads-interleaved")
     assert dict(asked.options)[asked.shows] == asked.question.shown(asked.question.wrong[says])
     assert dict(asked.options)[asked.right] == asked.question.shown(asked.question.answer)
     asked = ask(
