@@ -77,7 +77,8 @@ def save(chapter, folder):
     chapter.page.keyboard.press("Control+s")
     for _ in range(600):
         chapter.page.wait_for_timeout(100)
-        if (now := path.read_bytes()) != before and now.endswith(b"}\n"):
+        written = (now := path.read_bytes()) != before and now.endswith(b"}\n")
+        if written and chapter.page.evaluate(ASKED) == "":  # else it was an automatic save, too early
             return
     raise AssertionError("nothing was saved, or this machine is too slow")
 
@@ -100,7 +101,8 @@ def shown(output):
 def no_kernel(folder):
     """The notebook asks for a kernel that is not there, and is still the reader's own."""
     notebook = saved(folder)
-    notebook.metadata.kernelspec = {"name": "gone", "display_name": "Gone", "language": "python"}
+    notebook.metadata.language_info = {"name": "gone"}
+    notebook.metadata.kernelspec = {"name": "gone", "display_name": "Gone", "language": "gone"}
     nbformat.write(notebook, folder / f"{NAME}.ipynb")
     own = {f"JUPYTER{name}_DIR": str(folder / f".{name}") for name in OWN}
     trust = [sys.executable, "-m", "jupyter", "trust", folder / f"{NAME}.ipynb"]
