@@ -58,7 +58,8 @@ def scale(value: object, width: int) -> int | float:
 def flag(name: str, value: object) -> bool:
     """``value`` if it is ``True`` or ``False``: ``bool("False")`` is ``True``."""
     if not isinstance(value, bool):
-        fail(TypeError, name, "True or False", repr(value))
+        got = f"a Tensor of shape {shape(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        fail(TypeError, name, "True or False", got)
     return value
 
 

@@ -233,6 +233,9 @@ class MultiHeadAttention(nn.Module):
             expect.flag(name, value)
         expect.function("transform", transform, "(query, key) -> (query, key)")
         expect.function("score", score, "(query, key) -> scores")
+        scored = getattr(score, "num_heads", num_heads)
+        if scored != num_heads:
+            expect.fail(ValueError, "score", f"one with num_heads = {num_heads}, as the layer", scored)
         self.transform = transform
         self.score = score
         self.batch_first = batch_first

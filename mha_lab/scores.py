@@ -246,5 +246,5 @@ def _check(query: Tensor, key: Tensor, num_heads: int) -> None:
     for name, x in (("query", query), ("key", key)):
         if x.ndim < 3 or x.shape[-3] != num_heads:
             expected = f"shape (..., num_heads = {num_heads}, n, d_k)"
-            hint = "Was it split into heads?" if x.ndim < 3 else "Has the layer as many heads as its score?"
+            hint = "Was it split into heads, and into as many?"
             expect.fail(ValueError, name, expected, expect.shape(x.shape), hint)

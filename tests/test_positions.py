@@ -164,7 +164,8 @@ def test_the_module_hands_on_its_choices_and_does_not_round_them():
     how = {"layout": "halves", "frequencies": theta, "attention_factor": 1.3}
     layer = MultiHeadAttention(D, 2, transform=Rotary(**how)).half()
     assert layer.transform.frequencies is theta
-    assert set(layer.state_dict()) == set(MultiHeadAttention(D, 2).state_dict())
+    plain = MultiHeadAttention(D, 2, transform=Rotary()).state_dict()
+    assert set(layer.state_dict()) - set(plain) == {"transform.frequencies"}
     query, key = torch.randn(BATCH, HEADS, 3, 11), torch.randn(BATCH, HEADS, N, 11)
     turned_query, turned_key = layer.transform(query, key)
     assert_close(turned_query, apply_rotary(query, torch.tensor([4, 5, 6]), **how), 1e-5)
