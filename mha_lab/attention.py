@@ -17,7 +17,7 @@ from mha_lab import _inplace
 from mha_lab.heads import _repeat_kv
 from mha_lab.masks import _hidden_score, _near
 
-BLOCK = 512  # queries for which the fused path makes a mask at a time
+BLOCK = 256  # queries for which the fused path makes a mask at a time
 
 
 def scaled_dot_product_scores(
@@ -165,8 +165,9 @@ def _path(
              the same with dropout                   4, time 5.4 to 6.2      5, time 3 to 3.3
     ======== ======================================= ======================= =======================
 
-    In the first row, the score is the plain dot product. A mask and a window (a mask) go with every path; for
-    the fused path, it becomes numbers, once for all heads. Shared keys and values (``repeats``) are
+    In the first row, the score is the plain dot product. A mask and a window go with every path. For the
+    fused path, a mask ``(n_q, n_k)`` becomes numbers, ``BLOCK`` rows at a time and once for all heads; a
+    gradient keeps them. ``is_causal`` alone needs no mask, a window and sinks need one of a block. Shared keys and values (``repeats``) are
     repeated for all but the fused path, which changes neither column. A cache asks with
     ``need_weights=False`` for the new queries only, so ``n_q`` is 1 for one more token.
     """

@@ -55,13 +55,16 @@ OPTIONS = {
     "sequence first": lambda: {"batch_first": False},
 }
 
+FEW = "rotary", "window", "sinks"  # a graph takes a second: the others are slow
+GRAPHS = [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in OPTIONS]
+
 
 def text(layer, batch, n):
     return torch.randn(*((batch, n) if layer.batch_first else (n, batch)), 16)
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", GRAPHS)
 def test_one_graph_for_all_lengths(option, need_weights):
     """``backend="eager"`` needs no compiler; the second length makes the sizes symbols."""
     torch._dynamo.reset()
@@ -76,7 +79,7 @@ def test_one_graph_for_all_lengths(option, need_weights):
             assert_close(one, other, 1e-5)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", GRAPHS)
 def test_one_graph_for_new_tokens(option):
     torch._dynamo.reset()
     layer = Layer(**OPTIONS[option]()).eval()
@@ -100,7 +103,7 @@ class Call(nn.Module):
 
 
 @pytest.mark.parametrize("how", [{"need_weights": False}, {"need_weights": False, "is_causal": True}, {}])
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("option", GRAPHS)
 def test_export_of_every_option(option, how):
     layer = Layer(**OPTIONS[option]()).eval()
     batch, n = torch.export.Dim("batch", min=2, max=64), torch.export.Dim("n", min=4, max=512)
@@ -233,7 +236,9 @@ def test_a_weight_that_is_computed_is_not_written_to():
     for name in ("k_proj", "v_proj"):
         layer = Layer()
         parametrizations.weight_norm(getattr(layer, name))
-        with pytest.raises(TypeError, match=rf"^layer.{name}: expected a torch.nn.Linear whose weight is a p"):
+        with pytest.raises(
+            TypeError, match=rf"^layer.{name}: expected a torch.nn.Linear whose weight is a p"
+        ):
             group_kv_heads(layer, 2)
 
 
