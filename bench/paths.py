@@ -1,14 +1,19 @@
-"""What each path of ``mha_lab.attention._path`` costs: peak memory, and time beside the fused path."""
+"""What each path of ``mha_lab.attention._path`` costs: peak memory, and time beside the fused path.
+
+And causal attention without a mask of all queries and keys, beside PyTorch's function with ``is_causal=True``.
+"""
 
 import json
 import sys
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from bench.memory import in_a_fresh_process, peak_bytes
-from bench.side_by_side import ratio
-from mha_lab import causal_mask, scaled_dot_product_scores
+from bench.side_by_side import ratio, verdict
+from mha_lab import MultiHeadAttention, causal_mask, scaled_dot_product_scores
 from mha_lab.attention import _attend
 
 HEADS, D_K, N, ROUNDS = 8, 64, 1024, 15
@@ -26,6 +31,36 @@ CASES = {
     "weights, sinks": {"sinks": torch.zeros(HEADS)},
     "weights, dropout": {"dropout_p": 0.1},
 }
+
+
+N_CAUSAL, ONE_HEAD, LIMIT = 8192, 64, 1.1
+CAUSAL = {
+    "is_causal=True": {},
+    "window=64": {"window": 64},
+    "sinks": {"sinks": True},
+}
+
+
+def sdpa(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """PyTorch's function alone."""
+    F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+@torch.no_grad()
+def causal(name: str) -> Callable[[int], None]:
+    """Attention of one head between the projections, over the first tokens of ``N_CAUSAL``."""
+    tensors = [torch.randn(1, 1, N_CAUSAL, ONE_HEAD) for _ in range(3)]
+    layer = MultiHeadAttention(ONE_HEAD, 1, **CAUSAL.get(name, {}))
+
+    @torch.no_grad()
+    def run(count: int = N_CAUSAL) -> None:
+        given = [x[..., :count, :] for x in tensors]
+        if name == "sdpa":
+            sdpa(*given)
+        else:
+            layer.attend(*given, None, need_weights=False, is_causal=True)
+
+    return run
 
 
 def made(name: str, n: int, masked: bool, gradient: bool) -> Callable[[int], None]:
@@ -48,7 +83,7 @@ def made(name: str, n: int, masked: bool, gradient: bool) -> Callable[[int], Non
 
 def measure(name: str, masked: bool, gradient: bool) -> int:
     """Bytes that one pass needs in addition to its inputs and PyTorch itself."""
-    run = made(name, N_MEMORY, masked, gradient)
+    run = causal(name) if name in ("sdpa", *CAUSAL) else made(name, N_MEMORY, masked, gradient)
     run(64)  # loads what is loaded only once
     before = peak_bytes()
     run()
@@ -68,6 +103,22 @@ def report() -> None:
                 size = in_a_fresh_process("bench.paths", name=name, masked=masked, gradient=gradient)
                 middle, low, high = ratio(made(name, N, masked, gradient), fused, ROUNDS)
                 print(f"  {name:30} {size / unit:5.2f}  {middle:5.2f} ({low:.2f} to {high:.2f})", flush=True)
+
+    _report_causal()
+
+
+def _report_causal() -> None:
+    print(f"one head, d_k {ONE_HEAD}, n {N_CAUSAL}, no gradient: F.sdpa(is_causal=True), then ours / it")
+    sizes = {
+        name: in_a_fresh_process("bench.paths", name=name, masked=False, gradient=False)
+        for name in ("sdpa", *CAUSAL)
+    }
+    print(f"  {'F.sdpa':30} {sizes['sdpa'] / 2**20:5.1f} MiB")
+    for name in CAUSAL:
+        middle, low, high = ratio(causal(name), causal("sdpa"), ROUNDS)
+        said = verdict(middle, LIMIT) if name == "is_causal=True" else ""
+        size = f"{sizes[name] / 2**20:5.1f} MiB"
+        print(f"  {name:30} {size}  {middle:5.2f} ({low:.2f} to {high:.2f})  {said}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
 """Checks of arguments: each error says what was expected, what was passed, and the likely mistake.
 
 They run before anything is computed, so a wrong argument never wastes a matrix product and never causes an
-error deep inside PyTorch.
+error deep inside PyTorch. A text is made only where it is raised: ``torch.compile`` cannot follow the making of a
+text from sizes that vary.
 """
 
 import math
 import sys
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def fail(error: type[Exception], what: str, expected: str, got: object, hint: str = "") -> NoReturn:
@@ -24,7 +26,9 @@ def shape(size: Sequence[int]) -> str:
 
 
 def whole_number(name: str, value: object, *, at_least: int = 1) -> int:
-    """``value`` if it is an ``int`` that is large enough (a ``bool`` does not count)."""
+    """``value`` if it is an ``int`` that is large enough (NumPy's count, a ``bool`` does not)."""
+    if not isinstance(value, int | torch.SymInt) and isinstance(value, Integral):
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
         got = f"shape {shape(value.shape)}" if isinstance(value, Tensor) else repr(value)
         hint = "Did a division with / make a float? Use //." if isinstance(value, float) else ""
@@ -35,7 +39,9 @@ def whole_number(name: str, value: object, *, at_least: int = 1) -> int:
 
 
 def real_number(name: str, value: object) -> int | float:
-    """``value`` if it is a finite Python number."""
+    """``value`` if it is a finite number of Python or NumPy."""
+    if not isinstance(value, int | float) and isinstance(value, Real):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         hint = "Call .item() on a tensor of one element." if isinstance(value, Tensor) else ""
         fail(TypeError, name, "a number", type(value).__name__, hint)
@@ -49,9 +55,18 @@ def scale(value: object, width: int) -> int | float:
     return 1.0 / math.sqrt(width) if value is None else real_number("scale", value)
 
 
+def flag(name: str, value: object) -> bool:
+    """``value`` if it is ``True`` or ``False``: ``bool("False")`` is ``True``."""
+    if not isinstance(value, bool):
+        got = f"a Tensor of shape {shape(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        fail(TypeError, name, "True or False", got)
+    return value
+
+
 def probability(name: str, value: object) -> int | float:
     """``value`` if it can be the probability of dropping a weight: at least 0 and below 1."""
-    if not 0.0 <= real_number(name, value) < 1.0:
+    value = real_number(name, value)
+    if not 0.0 <= value < 1.0:
         fail(ValueError, name, "a probability p with 0 <= p < 1", value)
     return value
 
@@ -69,10 +84,15 @@ def tensor(name: str, value: object, wanted: str, *, min_rank: int, max_rank: in
     return value
 
 
-def floating(name: str, value: Tensor) -> None:
-    """``value`` has a floating-point dtype."""
+def floating(name: str, value: Tensor, *, embedded: bool = False) -> None:
+    """``value`` has a floating-point dtype; ``embedded`` tokens are what a layer gets beside its mask."""
     if not value.is_floating_point():
-        fail(TypeError, name, "a floating-point dtype", value.dtype, f"Did you mean {name}.float()?")
+        hint = f"Did you mean {name}.float()?"
+        if embedded and value.dtype == torch.bool:
+            hint = "Is this a mask? Pass mask=..."
+        elif embedded:
+            hint = "Are these token ids? A layer gets vectors: torch.nn.Embedding makes them."
+        fail(TypeError, name, "a floating-point dtype", value.dtype, hint)
 
 
 def boolean(name: str, value: Tensor, hint: str) -> None:
@@ -95,9 +115,49 @@ def same_kind(**tensors: Tensor) -> None:
         if other.device != reference.device:
             hint = f"Did you mean {name}.to({first}.device)?"
             fail(ValueError, name, f"the device of {first}, {reference.device}", other.device, hint)
-        if other.dtype != reference.dtype and not torch.is_autocast_enabled(reference.device.type):
+        if other.dtype != reference.dtype and not autocast(reference):
             hint = f"Did you mean {name}.to({first}.dtype)?"
             fail(TypeError, name, f"the dtype of {first}, {reference.dtype}", other.dtype, hint)
+
+
+def autocast(x: Tensor) -> bool:
+    """Whether operations on ``x`` choose a dtype of their own; to ask that of the meta device is an error."""
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
+def in_transform() -> bool:
+    """Whether ``torch.func`` or a compiler runs: then a tensor may have neither numbers nor memory of its own."""
+    active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+    return torch.compiler.is_compiling() or active()
+
+
+def readable(x: Tensor) -> bool:
+    """Whether Python can look at the numbers of ``x``: else a check of them must be left out."""
+    return not in_transform() and not x.is_meta and type(x) in (Tensor, nn.Parameter)
+
+
+def fits(name: str, projection: nn.Module, **tensors: Tensor) -> None:
+    """All tensors have the device and dtype that a plain ``Linear`` needs.
+
+    Of anything else in its place (an adapter, a quantized matrix, a computed weight), nothing is known.
+    """
+    plain = type(projection) is nn.Linear and projection.weight.is_floating_point()
+    same_kind(**({f"{name}.weight": projection.weight} if plain else {}), **tensors)
+
+
+def own_weight(name: str, projection: nn.Module) -> None:
+    """``projection`` is a plain ``Linear`` whose weight is a parameter: what is written there is used."""
+    if type(projection) is not nn.Linear or not isinstance(projection.weight, nn.Parameter):
+        kind = type(projection).__name__
+        hint = "Merge or remove adapters, parametrizations and quantization first."
+        fail(TypeError, name, "a torch.nn.Linear whose weight is a parameter", kind, hint)
+
+
+def instance(name: str, value: object, kind: type) -> None:
+    """``value`` is a ``kind``."""
+    if not isinstance(value, kind):
+        got = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        fail(TypeError, name, f"a {kind.__name__}", got)
 
 
 def leading(**tensors: Tensor) -> tuple[int, ...]:
@@ -175,11 +235,12 @@ def function(name: str, value: object, wanted: str) -> None:
 
 def scored(scores: object, target: Sequence[int]) -> Tensor:
     """The result of the caller's own ``score``, if it has the shape of the weights."""
-    wanted = f"(batch, heads, query, key) = {shape(target)}"
     if not isinstance(scores, Tensor) or not scores.is_floating_point():
         got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
+        wanted = f"(batch, heads, query, key) = {shape(target)}"
         fail(TypeError, "score", f"a callable that returns a floating-point tensor {wanted}", got)
     if tuple(scores.shape) != tuple(target):
+        wanted = f"(batch, heads, query, key) = {shape(target)}"
         hint = "score gets (batch, heads, n, d_k) tensors; queries are rows, keys are columns."
         fail(ValueError, "score", f"a callable that returns {wanted}", shape(scores.shape), hint)
     return scores
@@ -187,10 +248,11 @@ def scored(scores: object, target: Sequence[int]) -> Tensor:
 
 def transformed(both: object, query: Sequence[int], key: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The result of a ``transform``, if it is two tensors of the same shapes as its arguments."""
-    wanted = f"a callable that returns (query, key) of shapes {shape(query)} and {shape(key)}"
-    if not isinstance(both, tuple) or len(both) != 2 or not all(isinstance(x, Tensor) for x in both):
-        fail(TypeError, "transform", wanted, type(both).__name__)
-    if (tuple(both[0].shape), tuple(both[1].shape)) != (tuple(query), tuple(key)):
+    two = isinstance(both, tuple) and len(both) == 2 and all(isinstance(x, Tensor) for x in both)
+    if not two or (tuple(both[0].shape), tuple(both[1].shape)) != (tuple(query), tuple(key)):
+        wanted = f"a callable that returns (query, key) of shapes {shape(query)} and {shape(key)}"
+        if not two:
+            fail(TypeError, "transform", wanted, type(both).__name__)
         fail(ValueError, "transform", wanted, f"{shape(both[0].shape)} and {shape(both[1].shape)}")
     return both
 
@@ -238,10 +300,8 @@ def query_key_and_value(
 
 def mask_for(mask: object, target: Sequence[int], device: torch.device) -> None:
     """``mask`` is boolean, on ``device``, and broadcasts to the scores' shape ``target``."""
-    axes = {2: "(query, key)", 3: "(batch, query, key)", 4: "(batch, heads, query, key)"}.get(
-        len(target), "(..., query, key)"
-    )
-    tensor("mask", mask, f"that broadcasts to {axes} = {shape(target)}", min_rank=0)
+    if not isinstance(mask, Tensor):
+        tensor("mask", mask, f"that broadcasts to {_axes(target)}", min_rank=0)
     if mask.dtype != torch.bool:
         if mask.is_floating_point():
             hint = "For a mask of 0 and -inf, did you mean mask_from_additive(mask)?"
@@ -263,10 +323,16 @@ def mask_for(mask: object, target: Sequence[int], device: torch.device) -> None:
         fail(
             ValueError,
             "mask",
-            f"a shape that broadcasts to {axes} = {shape(wanted)}",
+            f"a shape that broadcasts to {_axes(wanted)}",
             shape(sizes),
             _hint(sizes, wanted),
         )
+
+
+def _axes(target: Sequence[int]) -> str:
+    """``(batch, heads, query, key) = (2, 3, 5, 7)``: the axes of the scores by name, and their sizes."""
+    names = {2: "(query, key)", 3: "(batch, query, key)", 4: "(batch, heads, query, key)"}
+    return f"{names.get(len(target), '(..., query, key)')} = {shape(target)}"
 
 
 def _hint(sizes: tuple[int, ...], wanted: tuple[int, ...]) -> str:

@@ -9,7 +9,9 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
+from mha_lab import _expect as expect
 from mha_lab.masks import _hidden_score
 
 BLOCK = 2**20  # scores that are computed together: 4 MB in float32, about the size of a core's caches
@@ -20,12 +22,11 @@ def applies(query: Tensor, key: Tensor, value: Tensor, repeats: int = 1) -> bool
 
     With ``repeats`` above 1, each key and value head will be repeated, and all have the same leading axes.
     """
-    in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
     return not (
         (torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)))
-        or torch.compiler.is_compiling()
-        or in_transform()
-        or torch.is_autocast_enabled(query.device.type)
+        or expect.in_transform()
+        or getattr(forward_ad, "_current_level", 0) >= 0  # -1 outside of forward_ad.dual_level()
+        or expect.autocast(query)
         or (repeats == 1 and not query.shape[:-2] == key.shape[:-2] == value.shape[:-2])
     )
 

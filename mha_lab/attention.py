@@ -15,7 +15,9 @@ from torch import Tensor
 from mha_lab import _expect as expect
 from mha_lab import _inplace
 from mha_lab.heads import _repeat_kv
-from mha_lab.masks import _hidden_score
+from mha_lab.masks import _hidden_score, _near
+
+BLOCK = 256  # queries for which the fused path makes a mask at a time
 
 
 def scaled_dot_product_scores(
@@ -163,8 +165,9 @@ def _path(
              the same with dropout                   4, time 5.4 to 6.2      5, time 3 to 3.3
     ======== ======================================= ======================= =======================
 
-    In the first row, the score is the plain dot product. A mask and a window (a mask) go with every path; for
-    the fused path, it becomes numbers, once for all heads. Shared keys and values (``repeats``) are
+    In the first row, the score is the plain dot product. A mask and a window go with every path. For the
+    fused path, a mask ``(n_q, n_k)`` becomes numbers, ``BLOCK`` rows at a time and once for all heads; a
+    gradient keeps them. ``is_causal`` alone needs no mask, a window and sinks need one of a block. Shared keys and values (``repeats``) are
     repeated for all but the fused path, which changes neither column. A cache asks with
     ``need_weights=False`` for the new queries only, so ``n_q`` is 1 for one more token.
     """
@@ -188,13 +191,21 @@ def _attend(
     sinks: Tensor | None = None,
     need_weights: bool = True,
     repeats: int = 1,
+    is_causal: bool = False,
+    window: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """No checks, but for what a ``score`` returns. ``repeats`` query heads share a key and value head."""
+    """No checks, but for what a ``score`` returns. ``repeats`` query heads share a key and value head.
+
+    With ``is_causal``, a query sees no later key, with a ``window``, only the last ones: as with
+    ``causal_mask`` and ``sliding_window_mask``, which the fused path needs for a few queries at a time.
+    """
     options = {"dropout_p": dropout_p, "sinks": sinks}
+    seen = {"is_causal": is_causal, "window": window}
     asked = {"score": score, "need_weights": need_weights, "repeats": repeats}
     path = _path(query, key, value, **options, **asked)
     if path == "fused":
-        return _fused(query, key, value, mask, scale, **options), None
+        return _fused(query, key, value, mask, scale, **options, **seen), None
+    mask = _near(mask, query.shape[-2], key.shape[-2], **seen, device=query.device)
     key, value = _repeat_kv(key, repeats), _repeat_kv(value, repeats)
     if path == "in place":
         return _inplace.attend(query, key, value, mask, scale)
@@ -229,8 +240,57 @@ def _fused(
     *,
     dropout_p: int | float = 0.0,
     sinks: Float[Tensor, " heads"] | None = None,
+    is_causal: bool = False,
+    window: int | None = None,
 ) -> Float[Tensor, "... n_q d_v"]:
     """Only the output, by PyTorch's fused kernel, which never stores the ``n_q * n_k`` weights.
+
+    The kernel turns a mask into numbers, as many as there are queries and keys. So it gets no mask where
+    ``is_causal`` says enough, and otherwise ``BLOCK`` queries at a time, with the keys that they may see. What
+    is exported or compiled must not depend on the number of queries: there it gets the whole mask.
+    """
+    n_q, n_k, device = query.shape[-2], key.shape[-2], query.device
+    options, seen = {"dropout_p": dropout_p, "sinks": sinks}, {"is_causal": is_causal, "window": window}
+    if mask is None and window is None and not is_causal:
+        return _kernel(query, key, value, None, scale, **options)
+    if mask is None and window is None and sinks is None and n_q == n_k:
+        return _kernel(query, key, value, None, scale, **options, is_causal=True)
+    near = is_causal or window is not None
+    one_row = not near and (mask.ndim < 2 or mask.shape[-2] == 1)
+    if one_row or expect.in_transform() or (near and n_q > n_k):
+        return _kernel(query, key, value, _near(mask, n_q, n_k, **seen, device=device), scale, **options)
+    outputs = []
+    for start in range(0, n_q, BLOCK):
+        stop = min(start + BLOCK, n_q)
+        last = stop + n_k - n_q if near else n_k
+        first = 0 if window is None else max(0, start + n_k - n_q + 1 - window)
+        some = None if mask is None else _part(mask, slice(start, stop), slice(first, last))
+        if stop - start > 1:  # one query sees all of its keys
+            some = _near(some, stop - start, last - first, **seen, device=device)
+        keys, values = key[..., first:last, :], value[..., first:last, :]
+        outputs.append(_kernel(query[..., start:stop, :], keys, values, some, scale, **options))
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-2)
+
+
+def _part(mask: Tensor, queries: slice, keys: slice) -> Tensor:
+    """The rows and columns of ``mask`` for some queries and keys; an axis of size 1 stays."""
+    if mask.ndim > 1 and mask.shape[-2] > 1:
+        mask = mask[..., queries, :]
+    return mask[..., keys] if mask.ndim and mask.shape[-1] > 1 else mask
+
+
+def _kernel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: int | float,
+    *,
+    dropout_p: int | float,
+    sinks: Tensor | None,
+    is_causal: bool = False,
+) -> Tensor:
+    """One call of PyTorch's function.
 
     If a query may attend to nothing, the kernel gets a row of ``True`` instead, and the output is set to 0
     afterwards: it and its gradients do not depend on how a kernel treats such a row. The kernels need
@@ -240,7 +300,7 @@ def _fused(
     lead, width = (1,) * (4 - query.ndim), value.shape[-1]
     query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))
     if sinks is not None:
-        query, key, value, mask = _with_sink(query, key, value, mask, sinks / scale)
+        query, key, value, mask = _with_sink(query, key, value, mask, sinks, scale)
     widest = max(key.shape[-1], width)
     query, key, value = (
         x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1])) for x in (query, key, value)
@@ -252,22 +312,22 @@ def _fused(
         mask = mask | empty
     grouped = key.shape[1] != query.shape[1]
     output = F.scaled_dot_product_attention(
-        query, key, value, mask, dropout_p, scale=scale, enable_gqa=grouped
+        query, key, value, mask, dropout_p, is_causal=is_causal, scale=scale, enable_gqa=grouped
     )
     output = output if empty is None else output.masked_fill(empty, 0.0)
     return output.reshape(output.shape[len(lead) :])[..., :width]
 
 
 def _with_sink(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor, scale: int | float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """One more key, with a value of zeros, whose dot product with every query of a head is its sink.
+    """One more key, with a value of zeros, whose score for every query of a head is its sink.
 
-    ``query`` gets one more number, 1; keys get a 0 there, and the new key has the sink there and zeros
-    elsewhere.
+    ``query`` gets one more number, ``1 / scale``; keys get a 0 there, and the new key has the sink there and
+    zeros elsewhere. (``sinks / scale`` could be too large for ``float16``.)
     """
     key, value = (_repeat_kv(x, query.shape[1] // key.shape[1]) for x in (key, value))
-    sink = F.pad(sinks.to(key.dtype)[:, None, None], (key.shape[-1], 0)).expand(len(key), -1, -1, -1)
+    sink = F.pad(sinks.to(key.dtype)[:, None, None], (key.shape[-1], 0)).expand(key.shape[0], -1, -1, -1)
     mask = None if mask is None else _see_sink(mask, key.shape[-2])
     key = torch.cat([F.pad(key, (0, 1)), sink], dim=-2)
-    return F.pad(query, (0, 1), value=1.0), key, F.pad(value, (0, 0, 0, 1)), mask
+    return F.pad(query, (0, 1), value=1 / scale), key, F.pad(value, (0, 0, 0, 1)), mask

@@ -33,7 +33,7 @@ def split_heads(
     """
     expect.tensor("x", x, "(..., n, d_model)", min_rank=2)
     expect.sequence("x", x)
-    expect.whole_number("num_heads", num_heads)
+    num_heads = expect.whole_number("num_heads", num_heads)
     expect.divides("num_heads", num_heads, "d_model", x.shape[-1])
     return _split_heads(x, num_heads)
 
@@ -92,8 +92,7 @@ def repeat_kv(
     tensor([7., 7., 8., 8.])
     """
     expect.tensor("x", x, "(..., num_kv_heads, n, width)", min_rank=3)
-    expect.whole_number("repeats", repeats)
-    return _repeat_kv(x, repeats)
+    return _repeat_kv(x, expect.whole_number("repeats", repeats))
 
 
 def _repeat_kv(x: Tensor, repeats: int) -> Tensor:

@@ -41,7 +41,7 @@ def causal_mask(
     tensor([[ True,  True, False],
             [ True,  True,  True]])
     """
-    expect.whole_number("n_query", n_query)
+    n_query = expect.whole_number("n_query", n_query)
     n_key = n_query if n_key is None else expect.whole_number("n_key", n_key)
     return torch.ones(n_query, n_key, dtype=torch.bool, device=device).tril(n_key - n_query)
 
@@ -70,7 +70,7 @@ def sliding_window_mask(
     tensor([[False,  True,  True, False],
             [False, False,  True,  True]])
     """
-    expect.whole_number("window", window)
+    window = expect.whole_number("window", window)
     mask = causal_mask(n_query, n_key, device=device)
     return mask.triu(mask.shape[1] - mask.shape[0] - window + 1)
 
@@ -82,7 +82,9 @@ def padding_mask(
 
     Args:
         lengths: how many real tokens each sample has, ``(batch,)``; 0 hides the whole sample.
-        max_length: how long the padded samples are; ``None`` means the longest of ``lengths``.
+        max_length: how long the padded samples are; ``None`` means the longest of ``lengths``. Where Python
+            cannot look at them (``torch.vmap``, ``torch.compile``, export, the meta device), it is needed,
+            and ``lengths`` are not checked.
 
     Returns:
         ``(batch, 1, 1, max_length)``, boolean, ``True`` = may attend; it broadcasts over heads and
@@ -90,8 +92,8 @@ def padding_mask(
 
     Raises:
         TypeError: ``lengths`` are not whole numbers.
-        ValueError: a rank other than 1, no sample, a negative length, one above ``max_length``, or
-            only zeros without ``max_length``.
+        ValueError: a rank other than 1, a negative length, one above ``max_length``, or no length above 0
+            without ``max_length``.
 
     >>> padding_mask([2, 3])[:, 0, 0]
     tensor([[ True,  True, False],
@@ -111,20 +113,25 @@ def padding_mask(
             else ""
         )
         expect.fail(TypeError, "lengths", "whole numbers", lengths.dtype, hint)
-    if lengths.numel() == 0:
-        expect.fail(ValueError, "lengths", "at least one sample", expect.shape(lengths.shape))
-    shortest, longest = int(lengths.min()), int(lengths.max())
+    if max_length is not None:
+        max_length = expect.whole_number("max_length", max_length)
+    if max_length is None or expect.readable(lengths):
+        max_length = _longest(lengths, max_length)
+    return (torch.arange(max_length, device=lengths.device) < lengths[:, None])[:, None, None, :]
+
+
+def _longest(lengths: Tensor, max_length: int | None) -> int:
+    """``max_length``, or the largest of ``lengths``, all of which are possible."""
+    shortest, longest = (int(lengths.min()), int(lengths.max())) if lengths.numel() else (0, 0)
     if shortest < 0:
         expect.fail(ValueError, "lengths", "no length below 0", shortest)
-    if max_length is None:
-        if longest == 0:
-            hint = "Pass max_length=... if every sample really is empty."
-            expect.fail(ValueError, "lengths", "at least one length above 0", lengths.tolist(), hint)
-        max_length = longest
-    elif longest > expect.whole_number("max_length", max_length):
+    if max_length is None and longest == 0:
+        hint = "Pass max_length=... if every sample really is empty."
+        expect.fail(ValueError, "lengths", "at least one length above 0", lengths.tolist(), hint)
+    if max_length is not None and longest > max_length:
         hint = "max_length is the width of the padded batch, x.shape[1]."
         expect.fail(ValueError, "lengths", f"no length above max_length = {max_length}", longest, hint)
-    return (torch.arange(max_length, device=lengths.device) < lengths[:, None])[:, None, None, :]
+    return longest if max_length is None else max_length
 
 
 def mask_from_blocked(blocked: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
@@ -159,7 +166,8 @@ def mask_from_additive(bias: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
     """From 0 and ``-inf``, added to the scores, to ``True`` = may attend.
 
     Args:
-        bias: floating-point, any shape, holding only 0 and ``-inf``.
+        bias: floating-point, any shape, holding only 0 and ``-inf``. Where Python cannot look at the numbers
+            (``torch.vmap``, ``torch.compile``, export, the meta device), they are not checked.
 
     Raises:
         TypeError: not a floating-point tensor.
@@ -175,8 +183,7 @@ def mask_from_additive(bias: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
         expect.fail(TypeError, "bias", "a floating-point tensor of 0 and -inf", bias.dtype, hint)
     expect.floating("bias", bias)
     visible = bias == 0
-    other = bias[~(visible | (bias == -math.inf))]
-    if other.numel():
+    if expect.readable(bias) and (other := bias[~(visible | (bias == -math.inf))]).numel():
         hint = "To hide keys with a large negative number, use bias.masked_fill(bias < -1e4, -math.inf)."
         expect.fail(ValueError, "bias", "only 0 and -inf", other.flatten()[0].item(), hint)
     return visible
@@ -202,6 +209,25 @@ def mask_to_additive(
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         expect.fail(TypeError, "dtype", "a floating-point torch.dtype", dtype, "Did you mean scores.dtype?")
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
+
+
+def _near(
+    mask: Bool[Tensor, "..."] | None,
+    n_query: int,
+    n_key: int,
+    *,
+    is_causal: bool,
+    window: int | None,
+    device: torch.device,
+) -> Bool[Tensor, "..."] | None:
+    """What ``mask`` lets a query see, if it sees no later key and, with a window, only the last ones."""
+    if window is not None:
+        near = sliding_window_mask(n_query, n_key, window=window, device=device)
+    elif is_causal:
+        near = causal_mask(n_query, n_key, device=device)
+    else:
+        return mask
+    return near if mask is None else mask & near
 
 
 def _hidden_score(

@@ -3,10 +3,11 @@
 Source: Vaswani et al. 2017, section 3.2.2.
 """
 
+import copy
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +16,6 @@ from torch import Tensor, nn
 from mha_lab import _expect as expect
 from mha_lab.attention import _attend
 from mha_lab.heads import _merge_heads, _split_heads
-from mha_lab.masks import causal_mask, sliding_window_mask
 
 ScoreFunction = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
@@ -50,9 +50,10 @@ class SingleHeadAttention(nn.Module):
         self, d_model: int, d_k: int | None = None, d_v: int | None = None, *, bias: bool = False
     ) -> None:
         super().__init__()
-        self.d_model = expect.whole_number("d_model", d_model)
+        self.d_model = d_model = expect.whole_number("d_model", d_model)
         self.d_k = d_model if d_k is None else expect.whole_number("d_k", d_k)
         self.d_v = self.d_k if d_v is None else expect.whole_number("d_v", d_v)
+        expect.flag("bias", bias)
         self.q_proj = nn.Linear(d_model, self.d_k, bias=bias)
         self.k_proj = nn.Linear(d_model, self.d_k, bias=bias)
         self.v_proj = nn.Linear(d_model, self.d_v, bias=bias)
@@ -77,10 +78,10 @@ class SingleHeadAttention(nn.Module):
         context = x if context is None else context
         for name, value in (("x", x), ("context", context)):
             expect.tensor(name, value, "(batch, n, d_model) or (n, d_model)", min_rank=2, max_rank=3)
-            expect.floating(name, value)
+            expect.floating(name, value, embedded=True)
             expect.sequence(name, value)
             expect.width(name, value, "d_model", self.d_model)
-            expect.same_kind(**{"q_proj.weight": self.q_proj.weight, name: value})
+            expect.fits("q_proj", self.q_proj, **{name: value})
         expect.same_batch(x=x, context=context)
         if mask is not None:
             if isinstance(mask, Tensor) and mask.ndim == x.ndim + 1 and mask.shape[-3] == 1:
@@ -90,6 +91,22 @@ class SingleHeadAttention(nn.Module):
         return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k))
 
 
+Kept = TypeVar("Kept", bound=tuple)
+
+
+def savable(cache: type[Kept]) -> type[Kept]:
+    """Caches of this class can be pickled: a file cannot refer to a layer, so there ``layer`` is ``None``."""
+
+    def without_layer(self: Kept) -> tuple[type[Kept], tuple]:
+        return cache, tuple(None if isinstance(part, weakref.ref) else part for part in self)
+
+    cache.__reduce__ = without_layer
+    cache.__copy__ = lambda self: self
+    cache.__deepcopy__ = lambda self, memo: cache._make(copy.deepcopy(part, memo) for part in self)
+    return cache
+
+
+@savable
 class Cache(NamedTuple):
     """What one layer keeps of a text: keys before any ``transform``, values, and how many tokens it has read.
 
@@ -98,13 +115,24 @@ class Cache(NamedTuple):
     one comes ("rolling").
 
     ``layer()`` is the layer that made it, and ``window`` is the window that this layer had. The reference is
-    weak: a cache does not keep its layer alive, and a copy of the cache belongs to the same layer.
+    weak: a cache does not keep its layer alive, and a copy of the cache belongs to the same layer. A cache
+    from a file (``pickle``, ``torch.save``) has ``layer = None``: every layer of its sizes takes it.
+
+    ``_replace`` makes a cache of other tensors: samples chosen anew for a beam search, or the first tokens of
+    a layer without a window, to go back in the text.
+
+    >>> _, cache = MultiHeadAttention(d_model=6, num_heads=3).extend(torch.ones(2, 5, 6))
+    >>> chosen = torch.tensor([1, 1, 0])
+    >>> cache._replace(key=cache.key[chosen], value=cache.value[chosen]).key.shape
+    torch.Size([3, 3, 5, 2])
+    >>> cache._replace(key=cache.key[..., :4, :], value=cache.value[..., :4, :], length=4).key.shape
+    torch.Size([2, 3, 4, 2])
     """
 
     key: Tensor
     value: Tensor
     length: int
-    layer: weakref.ref[nn.Module]
+    layer: weakref.ref[nn.Module] | None
     window: int | None
 
 
@@ -144,6 +172,7 @@ class MultiHeadAttention(nn.Module):
         gate: whether each head's output is multiplied by ``sigmoid(query W_g)`` before ``out_proj``.
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
+        device, dtype: of the parameters; ``None`` means PyTorch's defaults. They are also those of the inputs.
 
     A ``transform`` or ``score`` that is a module is registered and trained with the layer. At the start,
     ``q_proj``, ``k_proj`` and ``v_proj`` are Xavier-uniform, each for itself, and the biases of the four
@@ -182,38 +211,59 @@ class MultiHeadAttention(nn.Module):
         sinks: bool = False,
         gate: bool = False,
         batch_first: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model = expect.whole_number("d_model", d_model)
-        self.num_heads = expect.whole_number("num_heads", num_heads)
+        self.d_model = d_model = expect.whole_number("d_model", d_model)
+        self.num_heads = num_heads = expect.whole_number("num_heads", num_heads)
         if d_k is None or d_v is None:
             expect.divides("num_heads", num_heads, "d_model", d_model)
         self.d_k = d_model // num_heads if d_k is None else expect.whole_number("d_k", d_k)
         self.d_v = d_model // num_heads if d_v is None else expect.whole_number("d_v", d_v)
-        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        expect.whole_number("num_kv_heads", self.num_kv_heads)
+        kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.num_kv_heads = expect.whole_number("num_kv_heads", kv_heads)
         expect.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
         self.window = None if window is None else expect.whole_number("window", window)
         self.qdim = d_model if qdim is None else expect.whole_number("qdim", qdim)
         self.kdim = d_model if kdim is None else expect.whole_number("kdim", kdim)
         self.vdim = d_model if vdim is None else expect.whole_number("vdim", vdim)
         self.dropout = expect.probability("dropout", dropout)
+        for name, value in (("bias", bias), ("sinks", sinks), ("gate", gate), ("batch_first", batch_first)):
+            expect.flag(name, value)
         expect.function("transform", transform, "(query, key) -> (query, key)")
         expect.function("score", score, "(query, key) -> scores")
+        scored = getattr(score, "num_heads", num_heads)
+        if scored != num_heads:
+            expect.fail(ValueError, "score", f"one with num_heads = {num_heads}, as the layer", scored)
         self.transform = transform
         self.score = score
         self.batch_first = batch_first
-        self.q_proj = nn.Linear(self.qdim, num_heads * self.d_k, bias=bias)
-        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.d_k, bias=bias)
-        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.d_v, bias=bias)
-        self.out_proj = nn.Linear(num_heads * self.d_v, d_model, bias=bias)
-        self.gate_proj = nn.Linear(self.qdim, num_heads * self.d_v, bias=bias) if gate else None
-        self.sinks = nn.Parameter(torch.zeros(num_heads)) if sinks else None
+        made = {"device": device, "dtype": dtype}
+        self.q_proj = nn.Linear(self.qdim, num_heads * self.d_k, bias=bias, **made)
+        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.d_k, bias=bias, **made)
+        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.d_v, bias=bias, **made)
+        self.out_proj = nn.Linear(num_heads * self.d_v, d_model, bias=bias, **made)
+        self.gate_proj = nn.Linear(self.qdim, num_heads * self.d_v, bias=bias, **made) if gate else None
+        self.sinks = nn.Parameter(torch.empty(num_heads, **made)) if sinks else None
+        self._start()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, as at the start; a ``transform`` and a ``score`` stay as they are."""
+        for projection in (self.out_proj, self.gate_proj):
+            if projection is not None:
+                projection.reset_parameters()
+        self._start()
+
+    def _start(self) -> None:
+        """What ``torch.nn.Linear`` starts in another way."""
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             nn.init.xavier_uniform_(projection.weight)
-        if bias:
+        if self.q_proj.bias is not None:
             for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
                 nn.init.zeros_(projection.bias)
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
 
     def forward(
         self,
@@ -223,6 +273,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
+        is_causal: bool = False,
     ) -> tuple[Float[Tensor, "*query_axes d_model"], Float[Tensor, "*batch heads n_q n_k"] | None]:
         """Attend with all heads at once.
 
@@ -231,24 +282,36 @@ class MultiHeadAttention(nn.Module):
             key: ``(batch, n_k, kdim)``; ``None`` means ``query``: self-attention.
             value: ``(batch, n_k, vdim)``; ``None`` means ``key``.
             mask: boolean, ``True`` = may attend, broadcastable to ``(batch, num_heads, n_q, n_k)``
-                even if ``batch_first=False``. A query that may attend to nothing gets zeros from
+                even if ``batch_first=False``; three axes are ``(num_heads, n_q, n_k)``, and a mask for each
+                sample is ``(batch, 1, n_q, n_k)``. A query that may attend to nothing gets zeros from
                 every head, so its output is the bias of ``out_proj``.
             need_weights: ``False`` uses PyTorch's fused attention, which never stores the
-                weights: it takes less time, and memory that grows with ``n`` and not with ``n²``.
-                With a ``score`` of your own, the weights are computed anyway, and on a CPU PyTorch
-                stores them with ``dropout`` in training.
+                weights: it takes less time, and memory that grows with ``n`` and not with ``n²``, without a
+                mask, with ``is_causal``, and with a ``window``. A mask ``(n_q, n_k)`` is itself that large,
+                and for gradients its numbers are kept, once for all heads. With a ``score`` of your own, the
+                weights are computed anyway, and on a CPU PyTorch stores them with ``dropout`` in training.
+            is_causal: whether a query sees no later key, as with ``causal_mask(n_q, n_k)``, which then need
+                not be made; together with a ``mask``, a query sees what both allow.
 
         Returns:
             ``(output, weights)``: ``output`` has the axes of ``query`` and is ``d_model`` wide; ``weights``
             are ``(batch, num_heads, n_q, n_k)``, after dropout and never averaged over heads, or
             ``None`` if not needed.
+
+        In ``float16``, a score above 65504 is infinite where the weights are stored, and its row becomes NaN.
+        The fused kernel computes scores in ``float32``.
         """
+        expect.flag("need_weights", need_weights)
+        expect.flag("is_causal", is_causal)
         query, key, value = self._inputs(query, key, value, mask)
-        heads, weights = self.attend(*self.project(query, key, value), mask, need_weights)
+        heads, weights = self.attend(*self.project(query, key, value), mask, need_weights, is_causal)
         return self._output(heads, query), weights
 
     def extend(
-        self, x: Float[Tensor, "*axes qdim"], cache: Cache | None = None
+        self,
+        x: Float[Tensor, "*axes qdim"],
+        cache: Cache | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
     ) -> tuple[Float[Tensor, "*axes d_model"], Cache]:
         """Causal self-attention of new tokens to all tokens so far, whose keys and values are kept.
 
@@ -261,15 +324,17 @@ class MultiHeadAttention(nn.Module):
             x: ``(batch, n_new, qdim)``, the new tokens, or in another form that ``forward`` takes.
             cache: the cache that an earlier call of this layer returned; ``None`` means that there are no
                 earlier tokens.
+            mask: hides keys for other reasons than their order, such as the padding before shorter prompts of
+                a batch; as in ``forward``, with ``n_k = cache.length + n_new``, for all tokens so far.
 
         Returns:
             ``(output, cache)``: ``output`` has the axes of ``x`` and is ``d_model`` wide; the cache has keys
             and values of all tokens so far, or of the last ``window``. The one passed in does not change.
 
         Raises:
-            TypeError: ``x`` or ``cache`` has a wrong type, or not all have one dtype.
+            TypeError: ``x``, ``cache`` or ``mask`` has a wrong type, or not all have one dtype.
             ValueError: ``x`` has a wrong rank or width, or the cache is of another batch, layer or window; or
-                the layer has keys or values of another width than queries.
+                the layer has keys or values of another width than queries; or the mask does not broadcast.
 
         Source: Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4
         (attention one token at a time, with keys and values kept); Jiang et al. 2023, "Mistral 7B", section 2
@@ -288,18 +353,24 @@ class MultiHeadAttention(nn.Module):
             n = cache.length if self.window is None else min(cache.length, self.window)
             _expect_kept(self, x, *cache[:2], n)
             kept, length = cache[:2], length + cache.length
-        output, *kept = self._extend(x, *kept)
-        if self.window is not None:
-            kept = [part[..., -self.window :, :] for part in kept]
+        if mask is not None:
+            expect.mask_for(mask, (*x.shape[:-2], self.num_heads, x.shape[-2], length), x.device)
+        if self.window is not None and kept and kept[0].shape[-2] == self.window:  # no query sees the oldest
+            kept = [part[..., 1:, :] for part in kept]
+        output, *kept = self._extend(x, *kept, mask=mask)
+        if self.window is not None and kept[0].shape[-2] > self.window:  # a view would keep the others alive
+            kept = [part[..., -self.window :, :].clone() for part in kept]
         return output, Cache(*kept, length, weakref.ref(self), self.window)
 
-    def _extend(self, x: Tensor, *kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _extend(self, x: Tensor, *kept: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """The output for new tokens, and keys and values: those kept before, if any, and the new ones."""
         query, *new = self.project(x, x, x)
         key, value = (torch.cat(both, dim=-2) for both in zip(kept, new, strict=True)) if kept else new
         n_new, n = query.shape[-2], key.shape[-2]
-        mask = causal_mask(n_new, n, device=x.device) if n_new > 1 else None  # one token may see everything
-        heads, _ = self.attend(query, key, value, mask, need_weights=False)
+        if mask is not None and mask.ndim and mask.shape[-1] > 1:
+            mask = mask[..., -n:]
+        is_causal = n_new > 1  # one token may see everything
+        heads, _ = self.attend(query, key, value, mask, need_weights=False, is_causal=is_causal)
         return self._output(heads, x), key, value
 
     def project(
@@ -326,16 +397,12 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "*batch kv_heads n_k d_v"],
         mask: Bool[Tensor, "..."] | None,
         need_weights: bool = True,
+        is_causal: bool = False,
     ) -> tuple[Float[Tensor, "*batch heads n_q d_v"], Float[Tensor, "*batch heads n_q n_k"] | None]:
         """All heads at once, between the projections; the inputs are not checked."""
         if self.transform is not None:
             shapes = query.shape, key.shape
             query, key = expect.transformed(self.transform(query, key), *shapes)
-        if self.window is not None:
-            near = sliding_window_mask(
-                query.shape[-2], key.shape[-2], window=self.window, device=query.device
-            )
-            mask = near if mask is None else mask & near
         return _attend(
             query,
             key,
@@ -347,6 +414,8 @@ class MultiHeadAttention(nn.Module):
             sinks=self.sinks,
             need_weights=need_weights,
             repeats=self.num_heads // self.num_kv_heads,
+            is_causal=is_causal,
+            window=self.window,
         )
 
     def _output(self, heads: Tensor, query: Tensor) -> Tensor:
@@ -380,7 +449,7 @@ class MultiHeadAttention(nn.Module):
         for name, x, width, checked in inputs:
             if not checked:
                 expect.tensor(name, x, f"({order}, {width}) or (n, {width})", min_rank=2, max_rank=3)
-                expect.floating(name, x)
+                expect.floating(name, x, embedded=True)
                 expect.sequence(name, x, sequence_axis)
             elif name == "value" and self.vdim != self.kdim:
                 expected = f"a tensor of width vdim = {self.vdim}"
@@ -389,7 +458,7 @@ class MultiHeadAttention(nn.Module):
                 )
             expect.width(name, x, width, getattr(self, width))
         tensors = {name: x for name, x, *_ in inputs}
-        expect.same_kind(**{"q_proj.weight": self.q_proj.weight}, **tensors)
+        expect.fits("q_proj", self.q_proj, **tensors)
         expect.same_batch(batch_axis, **tensors)
         n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
         if value.shape[sequence_axis] != n_key:
@@ -406,7 +475,7 @@ class MultiHeadAttention(nn.Module):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
-        """A copy of PyTorch's layer, with the same weights, dtype, device and training mode.
+        """A copy of PyTorch's layer, with the same weights, dtype, device, training mode and frozen parameters.
 
         Its masks are different: in PyTorch's boolean masks, ``True`` = hidden; convert them with
         ``mask_from_blocked``.
@@ -434,6 +503,8 @@ class MultiHeadAttention(nn.Module):
             batch_first=module.batch_first,
         ).to(module.out_proj.weight)
         _copy(_parts(module), _parts(layer))
+        for name, parameter in layer.named_parameters():
+            parameter.requires_grad_(_of_torch(module, name).requires_grad)
         return layer.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
@@ -464,6 +535,11 @@ class MultiHeadAttention(nn.Module):
             batch_first=self.batch_first,
         ).to(self.out_proj.weight)
         _copy(_parts(self), _parts(module))
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+        for name, parameter in self.named_parameters():
+            if parameter.requires_grad:
+                _of_torch(module, name).requires_grad_()
         return module.train(self.training)
 
     def extra_repr(self) -> str:
@@ -498,6 +574,15 @@ def _parts(layer: nn.Module, take: Take = lambda p: p) -> list[Tensor]:
     return parts
 
 
+def _of_torch(module: nn.MultiheadAttention, name: str) -> nn.Parameter:
+    """PyTorch's parameter that holds what ``name`` is in our layer."""
+    projection, kind = name.split(".")
+    if projection == "out_proj":
+        return getattr(module.out_proj, kind)
+    packed = getattr(module, f"in_proj_{kind}")
+    return getattr(module, f"{projection}_{kind}") if packed is None else packed
+
+
 @torch.no_grad()
 def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:
     for source, target in zip(sources, targets, strict=True):
@@ -510,7 +595,7 @@ def _expect_made_by(
     """``layer`` made ``cache``, and has the same window; ``layers`` can be named by their numbers."""
     if not isinstance(cache, Cache):
         expect.fail(TypeError, name, "the Cache that an earlier call returned", type(cache).__name__)
-    made_by = cache.layer()
+    made_by = layer if cache.layer is None else cache.layer()
     if made_by is layer and cache.window == layer.window:
         return
     names = {id(layer): "this layer"} | {id(one): f"layer {i}" for i, one in enumerate(layers)}

@@ -6,6 +6,7 @@ added to the scores. In all of them, the last query is at the last key's positio
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -44,8 +45,8 @@ def sinusoidal_positions(
     >>> sinusoidal_positions(3, 4)[0]
     tensor([0., 1., 0., 1.])
     """
-    expect.whole_number("n", n)
-    _even("d_model", expect.whole_number("d_model", d_model))
+    n, d_model = expect.whole_number("n", n), expect.whole_number("d_model", d_model)
+    _even("d_model", d_model)
     theta = _frequencies(d_model, _above("base", base, 0), torch.float64)
     angle = torch.arange(n, dtype=torch.float64)[:, None] * theta
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(device=device, dtype=dtype)
@@ -80,7 +81,8 @@ def rotary_frequencies(
     >>> rotary_frequencies(4), rotary_frequencies(4, factor=4)
     (tensor([1.0000, 0.0100]), tensor([0.2500, 0.0025]))
     """
-    _even("width", expect.whole_number("width", width))
+    width = expect.whole_number("width", width)
+    _even("width", width)
     base, factor = _above("base", base, 0), _above("factor", factor, 0)
     return _frequencies(width, base, dtype, device) / factor
 
@@ -128,8 +130,10 @@ def yarn_frequencies(
     >>> yarn_frequencies(8, 4, 1000) / rotary_frequencies(8)
     tensor([1.0000, 0.7500, 0.5000, 0.2500])
     """
-    _even("width", expect.whole_number("width", width))
-    expect.whole_number("length", length)
+    width = expect.whole_number("width", width)
+    _even("width", width)
+    length = expect.whole_number("length", length)
+    expect.flag("truncate", truncate)
     base, factor = _above("base", base, 1), _above("factor", factor, 0)
     beta_fast = _above("beta_fast", beta_fast, _above("beta_slow", beta_slow, 0))
     fast, slow = (
@@ -205,7 +209,8 @@ def apply_rotary(
         x: queries or keys of each head, ``(..., n, d)``, with an even width ``d`` if there are no
             ``frequencies``; never values.
         positions: ``(n,)``, or with leading axes that broadcast to those of ``x``; ``None`` means
-            0 to ``n - 1``.
+            0 to ``n - 1``. For ``x`` of heads, ``(batch, heads, n, d)``, positions of each sample are
+            ``(batch, 1, n)``; ``(heads, n)`` are those of each head.
         base: the larger it is, the slower the last pairs turn.
         layout: which numbers form pair ``i``: ``"pairs"`` takes the neighbours ``2i`` and ``2i + 1``
             (as in the paper, GPT-J and Meta's LLaMA), ``"halves"`` takes ``i`` and ``i + d / 2`` (as in
@@ -232,7 +237,7 @@ def apply_rotary(
     expect.floating("x", x)
     expect.sequence("x", x)
     _check_rotary(base, layout, frequencies, attention_factor)
-    _check_pairs(x, frequencies)
+    _check_pairs("x", x, frequencies)
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)
     else:
@@ -251,7 +256,7 @@ def _apply_rotary(
     precise = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
     if frequencies is None:
         frequencies = _frequencies(x.shape[-1], base, precise, x.device)
-    pairs = len(frequencies)
+    pairs = frequencies.shape[0]
     angle = positions[..., None].to(precise) * frequencies.to(x.device, precise)
     cos, sin = ((attention_factor * part).to(x.dtype) for part in (angle.cos(), angle.sin()))
     x, rest = x.tensor_split([2 * pairs], dim=-1)
@@ -265,7 +270,8 @@ class Rotary(nn.Module):
     """Turns queries and keys by ``apply_rotary``, for ``MultiHeadAttention(transform=Rotary())``.
 
     ``(query, key)`` becomes ``(R(i) query[i], R(j) key[j])``, where ``R(m)`` turns by position ``m``. Keys
-    have positions 0 to ``n_k - 1``, queries the last ``n_q`` of these. There are no parameters.
+    have positions 0 to ``n_k - 1``, queries the last ``n_q`` of these. There are no parameters; given
+    ``frequencies`` are a buffer, which keeps its dtype: ``layer.half()`` does not round them.
 
     Args:
         base, layout, frequencies, attention_factor: as in ``apply_rotary``.
@@ -288,14 +294,21 @@ class Rotary(nn.Module):
         super().__init__()
         _check_rotary(base, layout, frequencies, attention_factor)
         self.base, self.layout, self.attention_factor = base, layout, attention_factor
-        self.frequencies = frequencies  # no buffer: layer.half() must not round them
+        self.register_buffer("frequencies", frequencies)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Rotary":
+        given = self.frequencies
+        super()._apply(fn, recurse)
+        if given is not None and self.frequencies.dtype != given.dtype:
+            self.frequencies = given.to(self.frequencies.device)
+        return self
 
     def forward(
         self, query: Float[Tensor, "... n_q d_k"], key: Float[Tensor, "... n_k d_k"]
     ) -> tuple[Float[Tensor, "... n_q d_k"], Float[Tensor, "... n_k d_k"]]:
         """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to the same shapes."""
         expect.same_width(query, key)
-        _check_pairs(query, self.frequencies)
+        _check_pairs("query", query, self.frequencies)
         n_q, n_k = query.shape[-2], key.shape[-2]
         how = self.base, self.layout, self.frequencies, self.attention_factor
         return (
@@ -332,7 +345,8 @@ def alibi_slopes(
     >>> alibi_slopes(3)
     tensor([0.0625, 0.0039, 0.2500])
     """
-    power = 2 ** (expect.whole_number("num_heads", num_heads).bit_length() - 1)
+    num_heads = expect.whole_number("num_heads", num_heads)
+    power = 2 ** (num_heads.bit_length() - 1)
     exponents = [8 * h / power for h in range(1, power + 1)]
     exponents += [8 * h / (2 * power) for h in range(1, 2 * (num_heads - power), 2)]
     return torch.tensor([2.0**-e for e in exponents], dtype=dtype, device=device)
@@ -366,7 +380,7 @@ def alibi_bias(
     tensor([-0.1250, -0.0625, -0.0000])
     """
     slopes = alibi_slopes(num_heads, dtype=dtype, device=device)
-    expect.whole_number("n_query", n_query)
+    n_query = expect.whole_number("n_query", n_query)
     n_key = n_query if n_key is None else expect.whole_number("n_key", n_key)
     return -slopes[:, None, None] * _distance(n_query, n_key, device).abs()
 
@@ -384,10 +398,10 @@ def _above(name: str, value: object, least: int | float) -> float:
     return float(value)
 
 
-def _even(name: str, width: int, expected: str = "an even number") -> None:
+def _even(name: str, width: int) -> None:
     """Raise an error if ``width`` is 0 or odd: then its numbers do not form pairs."""
     if width == 0 or width % 2:
-        expect.fail(ValueError, name, expected, width, "Positions turn pairs of numbers.")
+        expect.fail(ValueError, name, "an even number", width, "Positions turn pairs of numbers.")
 
 
 def _check_rotary(base: object, layout: object, frequencies: object, attention_factor: object) -> None:
@@ -402,14 +416,15 @@ def _check_rotary(base: object, layout: object, frequencies: object, attention_f
         _check_frequencies(frequencies)
 
 
-def _check_pairs(x: Tensor, frequencies: Tensor | None) -> None:
+def _check_pairs(name: str, x: Tensor, frequencies: Tensor | None) -> None:
     """``x`` is wide enough to be turned."""
-    got = f"from shape {expect.shape(x.shape)}"
-    if frequencies is None:
-        _even("x", x.shape[-1], f"a last axis of even width, {got}")
-    elif x.shape[-1] < 2 * len(frequencies):
+    width = x.shape[-1]
+    if frequencies is None and (width == 0 or width % 2):
+        got = f"{width}, from shape {expect.shape(x.shape)}"
+        expect.fail(ValueError, name, "a last axis of even width", got, "Positions turn pairs of numbers.")
+    elif frequencies is not None and width < 2 * frequencies.shape[0]:
         expected = f"at least 2 numbers for each of {len(frequencies)} frequencies"
-        expect.fail(ValueError, "x", expected, f"{x.shape[-1]}, {got}")
+        expect.fail(ValueError, name, expected, f"{width}, from shape {expect.shape(x.shape)}")
 
 
 def _check_frequencies(frequencies: object) -> None:
@@ -431,4 +446,8 @@ def _check_positions(positions: object, x: Tensor) -> None:
         expect.fail(ValueError, "positions", f"the device of x, {x.device}", positions.device, hint)
     if positions.shape[-1] != n:
         expect.fail(ValueError, "positions", f"one for each of n = {n} tokens", expect.shape(positions.shape))
-    expect.leading(x=x, positions=positions[..., None])
+    sizes, lead = positions.shape[:-1], x.shape[:-2]
+    if any(m not in (1, n) for m, n in zip(sizes, lead[len(lead) - len(sizes) :], strict=True)):
+        wanted = f"leading axes that broadcast to x's {expect.shape(lead)}"
+        hint = "For each sample of x (batch, heads, n, d), did you mean positions[:, None]?"
+        expect.fail(ValueError, "positions", wanted, f"shape {expect.shape(positions.shape)}", hint)

@@ -34,8 +34,8 @@ class AdditiveScore(nn.Module):
 
     def __init__(self, d_k: int, hidden: int) -> None:
         super().__init__()
-        self.d_k = expect.whole_number("d_k", d_k)
-        self.hidden = expect.whole_number("hidden", hidden)
+        self.d_k = d_k = expect.whole_number("d_k", d_k)
+        self.hidden = hidden = expect.whole_number("hidden", hidden)
         self.query_proj = nn.Linear(d_k, hidden, bias=False)
         self.key_proj = nn.Linear(d_k, hidden, bias=False)
         self.energy = nn.Linear(hidden, 1, bias=False)
@@ -46,7 +46,7 @@ class AdditiveScore(nn.Module):
         """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
         expect.query_and_key(query, key)
         expect.width("query", query, "d_k", self.d_k)
-        expect.same_kind(**{"query_proj.weight": self.query_proj.weight, "query": query})
+        expect.fits("query_proj", self.query_proj, query=query)
         both = self.query_proj(query).unsqueeze(-2) + self.key_proj(key).unsqueeze(-3)
         return self.energy(torch.tanh(both)).squeeze(-1)
 
@@ -73,9 +73,14 @@ class RelativePositionBias(nn.Module):
 
     def __init__(self, num_heads: int, max_distance: int) -> None:
         super().__init__()
-        self.num_heads = expect.whole_number("num_heads", num_heads)
-        self.max_distance = expect.whole_number("max_distance", max_distance)
-        self.bias = nn.Parameter(torch.zeros(num_heads, 2 * max_distance + 1))
+        self.num_heads = num_heads = expect.whole_number("num_heads", num_heads)
+        self.max_distance = max_distance = expect.whole_number("max_distance", max_distance)
+        self.bias = nn.Parameter(torch.empty(num_heads, 2 * max_distance + 1))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """All biases become 0, as at the start."""
+        nn.init.zeros_(self.bias)
 
     def forward(
         self, query: Float[Tensor, "*batch heads n_q d_k"], key: Float[Tensor, "*batch heads n_k d_k"]
@@ -204,7 +209,7 @@ class QueryKeyNorm(nn.Module):
 
     def __init__(self, d_k: int, *, eps: float = 1e-6) -> None:
         super().__init__()
-        self.d_k = expect.whole_number("d_k", d_k)
+        self.d_k = d_k = expect.whole_number("d_k", d_k)
         self.query_norm = nn.RMSNorm(d_k, eps=eps)
         self.key_norm = nn.RMSNorm(d_k, eps=eps)
 
@@ -241,4 +246,5 @@ def _check(query: Tensor, key: Tensor, num_heads: int) -> None:
     for name, x in (("query", query), ("key", key)):
         if x.ndim < 3 or x.shape[-3] != num_heads:
             expected = f"shape (..., num_heads = {num_heads}, n, d_k)"
-            expect.fail(ValueError, name, expected, expect.shape(x.shape), "Was it split into heads?")
+            hint = "Was it split into heads, and into as many?"
+            expect.fail(ValueError, name, expected, expect.shape(x.shape), hint)

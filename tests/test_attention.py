@@ -151,8 +151,8 @@ def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(mask, path, dtype
 def test_zeros_do_not_depend_on_what_the_kernel_makes_of_an_empty_row(monkeypatch):
     """Kernels differ there; this one gives NaN, as the plain formula does."""
 
-    def kernel(query, key, value, attn_mask=None, dropout_p=0.0, scale=None, enable_gqa=False):
-        scores = query @ key.mT * scale
+    def kernel(query, key, value, attn_mask=None, dropout_p=0.0, **options):
+        scores = query @ key.mT * options["scale"]
         return scores.masked_fill(~attn_mask, -math.inf).softmax(dim=-1) @ value
 
     tensors = problem(requires_grad=True)

@@ -71,12 +71,25 @@ TYPE_ERRORS = {
     "mask_to_additive(x(2))": "mask: bool float32 as it is",
     "mask_to_additive(on(2), torch.int64)": "dtype: int64 scores.dtype",
     "mask_to_additive(on(2), 'float32')": "dtype: torch.dtype float32",
-    "one(whole(5, 4))": "x: floating int64",
     "one(double(5, 4))": "x: q_proj.weight float32 float64",
     "Layer(6, 2, kdim=7.0)": "kdim: int float",
     "Layer(6, 2, score='dot')": "score: callable dot",
     "Layer(6, 2, score=AdditiveScore)": "score: callable AdditiveScore AdditiveScore(...)",
     "itself(whole(2, 5, 6))": "query: floating int64",
+    "itself(whole(2, 6))": "query: floating int64 token ids Embedding",
+    "itself(x(2, 5, 6), causal_mask(5))": "key: floating bool mask? mask=...",
+    "one(x(5, 4), on(5, 5))": "context: floating bool mask? mask=...",
+    "one(whole(5, 4))": "x: floating int64 token ids",
+    "itself(x(2, 5, 6), need_weights='False')": "need_weights: True or False 'False'",
+    "itself(x(2, 5, 6), is_causal=1)": "is_causal: True or False",
+    "itself(x(2, 5, 6), is_causal=on(5, 5))": "is_causal: True or False",
+    "mha_lab.SingleHeadAttention(4, bias='no')": "bias: True or False",
+    "Layer(6, 2, bias='False')": "bias: True or False 'False'",
+    "Layer(6, 2, sinks='no')": "sinks: True or False",
+    "Layer(6, 2, gate=None)": "gate: True or False",
+    "Layer(6, 2, batch_first=0)": "batch_first: True or False 0",
+    "yarn_frequencies(8, 4, 9, truncate='no')": "truncate: True or False",
+    "itself.extend(x(2, 5, 6), mask=x(5, 5))": "mask: torch.bool",
     "itself(double(2, 5, 6))": "query: q_proj.weight float64",
     "Layer.from_torch(nn.Linear(2, 3))": "module: torch.nn.MultiheadAttention Linear",
     "AdditiveScore(4, 3.5)": "hidden: int float",
@@ -139,7 +152,7 @@ VALUE_ERRORS = {
     "causal_mask(3, -1)": "n_key: at least 1 -1",
     "padding_mask(whole(2, 3))": "lengths: (batch,) (2, 3)",
     "padding_mask(torch.tensor(3))": "lengths: (batch,) rank 0",
-    "padding_mask([])": "lengths: sample (0,)",
+    "padding_mask([])": "lengths: above 0 [] max_length",
     "padding_mask([2, -1])": "lengths: -1",
     "padding_mask(torch.tensor([2, -1]))": "lengths: -1",
     "padding_mask([2, 7], 5)": "lengths: max_length = 5 7 x.shape[1]",
@@ -161,6 +174,7 @@ VALUE_ERRORS = {
     "one(x(2, 5, 4), x(2, 5, 3))": "context: d_model = 4 3",
     "one(x(2, 5, 4), x(2, 3, 4), on(2, 3))": "mask: (2, 5, 3) (2, 3) mask[:, None, :]",
     "one(x(2, 5, 4), x(2, 3, 4), on(2, 7, 5, 3))": "mask: (2, 5, 3) (2, 7, 5, 3)",
+    "Layer(6, 4, d_k=3, d_v=3, num_kv_heads=3)": "num_kv_heads: divides num_heads = 4 1, 2, 4",
     "Layer(6, 4)": "num_heads: d_model = 6 4 1, 2, 3, 6",
     "Layer(6, 0)": "num_heads: at least 1 0",
     "Layer(-6, 2)": "d_model: at least 1 -6",
@@ -209,7 +223,7 @@ VALUE_ERRORS = {
     "apply_rotary(x(3, 4), base=-1)": "base: a number above 0",
     "apply_rotary(x(3, 4), torch.arange(2))": "positions: one for each",
     "apply_rotary(x(3, 4), x(2, 3))": "positions: a tensor of",
-    "apply_rotary(x(2, 3, 4), x(5, 3))": "positions: leading axes that broadcast",
+    "apply_rotary(x(2, 3, 4), x(5, 3))": "positions: leading axes that broadcast (2,) shape (5, 3). positions[:, None]",
     "apply_rotary(x(3, 4), torch.arange(3, device='meta'))": "positions: the device of x",
     "Rotary(layout='neox')": "layout: 'pairs' or 'halves'",
     "Rotary(base=500, frequencies=x(2))": "base: beside frequencies 500 rotary_frequencies(width, base=...)",
@@ -223,7 +237,10 @@ VALUE_ERRORS = {
     "yarn_frequencies(4, 2, 9, base=1)": "base: above 1",
     "yarn_frequencies(4, 2, 9, beta_fast=1)": "beta_fast: above 1",
     "yarn_attention_factor(0)": "factor: above 0",
-    "Rotary()(x(3, 5), x(3, 5))": "x: even width",
+    "Rotary()(x(3, 5), x(3, 5))": "query: even width 5 (3, 5)",
+    "Layer(6, 2, transform=Rotary())(x(2, 5, 6))": "query: even width 3 (2, 2, 5, 3)",
+    "Layer(8, 4, score=AlibiScore(3))": "score: num_heads = 4 layer 3",
+    "Layer(8, 4, score=RelativePositionBias(3, 2))": "score: num_heads = 4 layer 3",
     "Rotary()(x(3, 4), x(3, 6))": "key: the width of query",
     "QueryKeyNorm(4)(x(3, 6), x(3, 6))": "query: d_k = 4 6 (3, 6)",
     "QueryKeyNorm(4)(x(3, 4), x(3, 6))": "key: the width of query",
@@ -241,7 +258,7 @@ VALUE_ERRORS = {
 }
 
 FORMAT = r"^[\w. ]+: expected .+, got .+\.( .+[.?])?$"
-READS = "padding_mask mask_from_additive apply_rotary Rotary( =lambda _torch("
+READS = "causal_mask padding_mask mask_from_additive apply_rotary Rotary( =lambda _torch("
 HARMLESS = "transpose unflatten view squeeze _local_scalar_dense min max lift_fresh detach is_same_size "
 HARMLESS += "alias _to_copy ones empty uniform_ zero_ zeros fill_ normal_"
 

@@ -164,7 +164,8 @@ def test_the_module_hands_on_its_choices_and_does_not_round_them():
     how = {"layout": "halves", "frequencies": theta, "attention_factor": 1.3}
     layer = MultiHeadAttention(D, 2, transform=Rotary(**how)).half()
     assert layer.transform.frequencies is theta
-    assert set(layer.state_dict()) == set(MultiHeadAttention(D, 2).state_dict())
+    plain = MultiHeadAttention(D, 2, transform=Rotary()).state_dict()
+    assert set(layer.state_dict()) - set(plain) == {"transform.frequencies"}
     query, key = torch.randn(BATCH, HEADS, 3, 11), torch.randn(BATCH, HEADS, N, 11)
     turned_query, turned_key = layer.transform(query, key)
     assert_close(turned_query, apply_rotary(query, torch.tensor([4, 5, 6]), **how), 1e-5)
@@ -379,3 +380,21 @@ def test_relative_bias_equals_t5s(n_q, n_k):
     expected = theirs.compute_bias(n_k, n_k)[:, :, n_k - n_q :]
     assert expected.abs().sum() > 0
     assert_close(ours(zeros[:, :, :n_q], zeros), expected, 1e-6)
+
+
+def test_what_is_left_out_has_the_papers_numbers():
+    """Each default, written out; 5 and 21 of 32 pairs would move with another ``beta``."""
+    x = torch.randn(2, N, 12)
+    assert torch.equal(
+        sinusoidal_positions(9, 6), sinusoidal_positions(9, 6, base=10000, dtype=torch.float32)
+    )
+    assert torch.equal(
+        rotary_frequencies(6), rotary_frequencies(6, base=10000, factor=1, dtype=torch.float32)
+    )
+    for length in (300, 4096):
+        written = {"base": 10000, "beta_fast": 32, "beta_slow": 1, "truncate": True, "dtype": torch.float32}
+        assert torch.equal(yarn_frequencies(64, 4, length), yarn_frequencies(64, 4, length, **written))
+    written = {"base": 10000, "layout": "pairs", "attention_factor": 1}
+    assert torch.equal(apply_rotary(x), apply_rotary(x, **written))
+    assert torch.equal(Rotary()(x, x)[0], Rotary(**written)(x, x)[0])
+    assert alibi_slopes(3).dtype == alibi_bias(3, 5).dtype == torch.float32

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from mha_lab import _expect as expect
-from mha_lab.masks import causal_mask
 from mha_lab.multihead import Cache, MultiHeadAttention, _expect_made_by
 from mha_lab.positions import sinusoidal_positions
 
@@ -27,8 +26,7 @@ def attend_with_cache(
     layer: MultiHeadAttention, x: Float[Tensor, "batch n_new qdim"], cache: Cache | None = None
 ) -> tuple[Float[Tensor, "batch n_new d_model"], Cache]:
     """``layer.extend(x, cache)``, under the name that chapters 12 and 13 use."""
-    if not isinstance(layer, MultiHeadAttention):
-        expect.fail(TypeError, "layer", "a MultiHeadAttention", type(layer).__name__)
+    expect.instance("layer", layer, MultiHeadAttention)
     return layer.extend(x, cache)
 
 
@@ -52,6 +50,8 @@ class Block(nn.Module):
 
     def __init__(self, attention: MultiHeadAttention, network: bool = True) -> None:
         super().__init__()
+        expect.instance("attention", attention, MultiHeadAttention)
+        expect.flag("network", network)
         self.attention, d_model = attention, attention.d_model
         self.network = self.norm_2 = None
         if network:
@@ -65,8 +65,7 @@ class Block(nn.Module):
         self, x: Float[Tensor, "batch n d_model"], *, causal: bool = True, need_weights: bool = True
     ) -> tuple[Float[Tensor, "batch n d_model"], Float[Tensor, "batch heads n n"] | None]:
         """``(batch, n, d_model)`` to the same, and the weights of all heads or ``None``."""
-        mask = causal_mask(x.shape[-2]).to(x.device) if causal else None
-        attended, weights = self.attention(self.norm_1(x), mask=mask, need_weights=need_weights)
+        attended, weights = self.attention(self.norm_1(x), is_causal=causal, need_weights=need_weights)
         return self._add(x, attended), weights
 
     def extend(
@@ -125,23 +124,31 @@ class Decoder(nn.Module):
         network: bool = True,
     ) -> None:
         super().__init__()
-        self.vocab_size = expect.whole_number("vocab_size", vocab_size)
-        self.max_length = expect.whole_number("max_length", max_length)
-        expect.whole_number("num_layers", num_layers)
-        expect.whole_number("d_model", d_model)
+        self.vocab_size = vocab_size = expect.whole_number("vocab_size", vocab_size)
+        self.max_length = max_length = expect.whole_number("max_length", max_length)
+        num_layers = expect.whole_number("num_layers", num_layers)
+        d_model = expect.whole_number("d_model", d_model)
+        expect.flag("network", network)
         expect.function("attention", attention, "layer -> MultiHeadAttention")
         if positions not in ("learned", "sinusoidal", "none"):
             expect.fail(ValueError, "positions", "'learned', 'sinusoidal' or 'none'", repr(positions))
         self.token_embedding = nn.Embedding(vocab_size, d_model)
         self.position_embedding = None if positions == "none" else nn.Embedding(max_length, d_model)
         make = attention or (lambda layer: MultiHeadAttention(d_model, num_heads))
-        self.blocks = nn.ModuleList(Block(make(layer), network) for layer in range(num_layers))
+        self.blocks = nn.ModuleList(
+            Block(_of_width(d_model, make(layer)), network) for layer in range(num_layers)
+        )
         self.norm = nn.LayerNorm(d_model)
+        if self.position_embedding is not None:
+            self.position_embedding.requires_grad_(positions == "learned")
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The embeddings as they start; the other modules have a ``reset_parameters`` of their own."""
         nn.init.normal_(self.token_embedding.weight, std=0.1)  # the readout, too: logits start small
         if self.position_embedding is not None:
-            start = 0.4 * sinusoidal_positions(max_length, d_model, base=100.0)
-            self.position_embedding.weight.data.copy_(start)
-            self.position_embedding.requires_grad_(positions == "learned")
+            weight = self.position_embedding.weight
+            weight.data.copy_(0.4 * sinusoidal_positions(*weight.shape, base=100.0))
 
     def forward(
         self, tokens: Int[Tensor, "batch n"], *, causal: bool = True, need_weights: bool = False
@@ -210,7 +217,8 @@ class Decoder(nn.Module):
         if self.position_embedding is not None and start + n > self.max_length:
             expected = f"at most max_length = {self.max_length} tokens"
             expect.fail(ValueError, "tokens", expected, start + n, "The positions that are added end there.")
-        if not tokens.numel() or tokens.min() < 0 or tokens.max() >= self.vocab_size:
+        readable = expect.readable(tokens)
+        if not tokens.numel() or (readable and (tokens.min() < 0 or tokens.max() >= self.vocab_size)):
             expected = f"at least one token, from 0 to vocab_size - 1 = {self.vocab_size - 1}"
             got = f"{tokens.min()} to {tokens.max()}" if tokens.numel() else expect.shape(tokens.shape)
             expect.fail(ValueError, "tokens", expected, got)
@@ -219,6 +227,16 @@ class Decoder(nn.Module):
 
     def _read_out(self, x: Tensor) -> Tensor:
         return self.norm(x) @ self.token_embedding.weight.mT
+
+
+def _of_width(d_model: int, layer: MultiHeadAttention) -> MultiHeadAttention:
+    """``layer``, if it is one whose inputs and outputs are ``d_model`` wide."""
+    expect.instance("attention", layer, MultiHeadAttention)
+    for name in ("d_model", "qdim", "kdim", "vdim"):
+        if getattr(layer, name) != d_model:
+            got = f"one with {name} = {getattr(layer, name)}"
+            expect.fail(ValueError, "attention", f"layers of width d_model = {d_model}", got)
+    return layer
 
 
 def sample(
@@ -280,7 +298,9 @@ def generate(
     >>> generate(Decoder(11), torch.zeros(2, 1, dtype=torch.long), 5).shape
     torch.Size([2, 6])
     """
-    expect.whole_number("count", count)
+    expect.instance("model", model, Decoder)
+    count = expect.whole_number("count", count)
+    expect.flag("use_cache", use_cache)
     caches, new = None, tokens
     for _ in range(count):
         if use_cache:
@@ -363,7 +383,8 @@ def ablate_head(
         The copy.
 
     Raises:
-        TypeError: ``layer`` or ``head`` is not an int, or ``tokens`` are not whole numbers.
+        TypeError: ``layer`` or ``head`` is not an int, ``tokens`` are not whole numbers, or the layer's
+            ``out_proj`` is no plain ``torch.nn.Linear``: an adapter, or a computed weight.
         ValueError: there is no such layer or head.
 
     Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3 (zero); Wang et al.
@@ -373,6 +394,7 @@ def ablate_head(
     >>> ablate_head(Decoder(11), layer=1, head=3).blocks[1].attention.out_proj.weight[:, 48:].any()
     tensor(False)
     """
+    expect.instance("model", model, Decoder)
     for name, value, limit in (("layer", layer, len(model.blocks)), ("head", head, None)):
         expect.whole_number(name, value, at_least=0)
         limit = model.blocks[layer].attention.num_heads if limit is None else limit
@@ -380,6 +402,7 @@ def ablate_head(
             expect.fail(
                 ValueError, name, f"at most {limit - 1}", value, "Layers and heads are counted from 0."
             )
+    expect.own_weight("out_proj", model.blocks[layer].attention.out_proj)
     changed = copy.deepcopy(model)
     attention = changed.blocks[layer].attention
     own, projection = slice(head * attention.d_v, (head + 1) * attention.d_v), attention.out_proj

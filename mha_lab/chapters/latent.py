@@ -20,21 +20,23 @@ from torch import Tensor, nn
 from mha_lab import _expect as expect
 from mha_lab.attention import _attend
 from mha_lab.heads import _merge_heads, _split_heads
-from mha_lab.masks import causal_mask
+from mha_lab.multihead import savable
 from mha_lab.positions import _apply_rotary, _check_rotary, _even
 
 
+@savable
 class LatentCache(NamedTuple):
     """All that is kept of earlier tokens.
 
     ``latent``: the normalised latent vectors, ``(..., n, kv_rank)``. ``rotary_key``: the shared keys, already
     turned by their positions, ``(..., n, d_rope)``. ``layer()`` is the layer that made it. The reference is
-    weak: a cache does not keep its layer alive.
+    weak: a cache does not keep its layer alive. A cache from a file has ``layer = None``, and every layer of its
+    sizes takes it.
     """
 
     latent: Float[Tensor, "*batch n kv_rank"]
     rotary_key: Float[Tensor, "*batch n d_rope"]
-    layer: weakref.ref[nn.Module]
+    layer: weakref.ref[nn.Module] | None
 
 
 # Of each head: without positions, and turned by positions.
@@ -96,12 +98,13 @@ class LatentAttention(nn.Module):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        self.d_model = expect.whole_number("d_model", d_model)
-        self.num_heads = expect.whole_number("num_heads", num_heads)
-        self.kv_rank = expect.whole_number("kv_rank", kv_rank)
-        self.q_rank = None if q_rank is None else expect.whole_number("q_rank", q_rank)
-        self.d_nope = expect.whole_number("d_nope", d_nope)
-        self.d_rope = expect.whole_number("d_rope", d_rope)
+        self.d_model = d_model = expect.whole_number("d_model", d_model)
+        self.num_heads = num_heads = expect.whole_number("num_heads", num_heads)
+        self.kv_rank = kv_rank = expect.whole_number("kv_rank", kv_rank)
+        self.q_rank = q_rank = None if q_rank is None else expect.whole_number("q_rank", q_rank)
+        self.d_nope = d_nope = expect.whole_number("d_nope", d_nope)
+        self.d_rope = d_rope = expect.whole_number("d_rope", d_rope)
+        expect.flag("bias", bias)
         _even("d_rope", d_rope)
         self.d_v = d_nope if d_v is None else expect.whole_number("d_v", d_v)
         self.base, self.layout = base, layout
@@ -135,6 +138,7 @@ class LatentAttention(nn.Module):
         Returns:
             ``(output, weights)``: ``(batch, n, d_model)`` and ``(batch, num_heads, n, n)``.
         """
+        expect.flag("absorbed", absorbed)
         self._check(x, min_rank=2)
         n = x.shape[-2]
         if mask is not None:
@@ -168,6 +172,7 @@ class LatentAttention(nn.Module):
         *,
         absorbed: bool,
         need_weights: bool = True,
+        is_causal: bool = False,
     ) -> tuple[Float[Tensor, "*batch n_q d_model"], Float[Tensor, "*batch heads n_q n_k"] | None]:
         """Attention of ``query`` to all tokens in ``cache``, and ``W_O``; the inputs are not checked.
 
@@ -178,18 +183,19 @@ class LatentAttention(nn.Module):
         after the other, as in the code that DeepSeek published; ``W_UQ W_UK^T`` is never computed.
         """
         scale = 1 / math.sqrt(self.d_nope + self.d_rope)
+        options = {"need_weights": need_weights, "is_causal": is_causal}
         if absorbed:
             w_uk = self.k_nope_proj.weight.unflatten(0, (self.num_heads, self.d_nope))
             w_uv = self.v_proj.weight.unflatten(0, (self.num_heads, self.d_v))
             key = torch.cat(cache[:2], dim=-1).unsqueeze(-3)  # one head, for all; it starts with the value
             moved = torch.cat([query[0] @ w_uk, query[1]], dim=-1)
             value = cache.latent.unsqueeze(-3) if need_weights else key  # the fused path wants one width
-            average, weights = _attend(moved, key, value, mask, scale, need_weights=need_weights)
+            average, weights = _attend(moved, key, value, mask, scale, **options)
             heads = average[..., : self.kv_rank] @ w_uv.mT
         else:
             key, value = self.keys_and_values(cache)
             query = torch.cat(query, dim=-1)
-            heads, weights = _attend(query, key, value, mask, scale, need_weights=need_weights)
+            heads, weights = _attend(query, key, value, mask, scale, **options)
         return self.out_proj(_merge_heads(heads)), weights
 
     def _turn(self, x: Tensor, start: int) -> Tensor:
@@ -199,10 +205,10 @@ class LatentAttention(nn.Module):
     def _check(self, x: Tensor, min_rank: int) -> None:
         wanted = "(batch, n, d_model)" + (" or (n, d_model)" if min_rank == 2 else "")
         expect.tensor("x", x, wanted, min_rank=min_rank, max_rank=3)
-        expect.floating("x", x)
+        expect.floating("x", x, embedded=True)
         expect.sequence("x", x)
         expect.width("x", x, "d_model", self.d_model)
-        expect.same_kind(**{"kv_down_proj.weight": self.kv_down_proj.weight, "x": x})
+        expect.fits("kv_down_proj", self.kv_down_proj, x=x)
 
     @classmethod
     def from_transformers(cls, module: nn.Module) -> "LatentAttention":
@@ -345,15 +351,15 @@ def attend_with_latent_cache(
     >>> output.shape, cache.latent.shape, cache.rotary_key.shape
     (torch.Size([2, 1, 6]), torch.Size([2, 8, 5]), torch.Size([2, 8, 2]))
     """
-    if not isinstance(layer, LatentAttention):
-        expect.fail(TypeError, "layer", "a LatentAttention", type(layer).__name__)
+    expect.instance("layer", layer, LatentAttention)
+    expect.flag("absorbed", absorbed)
     layer._check(x, min_rank=3)
     if cache is None:
         start, cache = 0, layer.compress(x)
     else:
         if not isinstance(cache, LatentCache):
             expect.fail(TypeError, "cache", "the LatentCache of an earlier call", type(cache).__name__)
-        if cache.layer() is not layer:
+        if cache.layer is not None and cache.layer() is not layer:
             hint = "Are the caches in the order of the layers?"
             expect.fail(ValueError, "cache", "a cache of this layer", "one of another layer", hint)
         start = cache.latent.shape[-2]
@@ -366,9 +372,8 @@ def attend_with_latent_cache(
         new = layer.compress(x, start)
         kept = (torch.cat(both, dim=-2) for both in zip(cache[:2], new[:2], strict=True))
         cache = LatentCache(*kept, new.layer)
-    mask = causal_mask(x.shape[-2], cache.latent.shape[-2]).to(x.device)
-    query = layer.queries(x, start)
-    output, _ = layer.attend(query, cache, mask, absorbed=absorbed, need_weights=False)
+    how = {"absorbed": absorbed, "need_weights": False, "is_causal": x.shape[-2] > 1}
+    output, _ = layer.attend(layer.queries(x, start), cache, None, **how)
     return output, cache
 
 

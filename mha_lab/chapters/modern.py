@@ -72,6 +72,7 @@ def to_transformers(layer: MultiHeadAttention, module: nn.Module) -> None:
         TypeError: ``module`` is another layer.
         ValueError: the two do not have the same shapes; nothing has changed.
     """
+    expect.instance("layer", layer, MultiHeadAttention)
     _kind(module)
     pairs = list(_pairs(layer, module))
     with torch.no_grad():
@@ -92,13 +93,20 @@ def group_kv_heads(layer: MultiHeadAttention, num_kv_heads: int) -> MultiHeadAtt
     Returns:
         The copy.
 
+    Raises:
+        TypeError: also if ``k_proj`` or ``v_proj`` is no plain ``torch.nn.Linear``: an adapter, or a computed
+            weight.
+
     Source: Ainslie et al. 2023, "GQA: Training Generalized Multi-Query Transformer Models from Multi-Head
     Checkpoints", sections 2.1 (the mean, for one head) and 2.2 (for groups).
 
     >>> group_kv_heads(MultiHeadAttention(d_model=6, num_heads=3), 1).k_proj.weight.shape
     torch.Size([2, 6])
     """
-    expect.whole_number("num_kv_heads", num_kv_heads)
+    expect.instance("layer", layer, MultiHeadAttention)
+    num_kv_heads = expect.whole_number("num_kv_heads", num_kv_heads)
+    expect.own_weight("layer.k_proj", layer.k_proj)
+    expect.own_weight("layer.v_proj", layer.v_proj)
     expect.divides("num_kv_heads", num_kv_heads, "the layer's num_kv_heads", layer.num_kv_heads)
     grouped = copy.deepcopy(layer)
     grouped.num_kv_heads = num_kv_heads

@@ -8,22 +8,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mha_lab import _expect as expect
-from mha_lab.multihead import MultiHeadAttention, _expect_kept
+from mha_lab.multihead import MultiHeadAttention, _expect_kept, savable
 
 
+@savable
 class StreamCache(NamedTuple):
     """What one layer keeps of a text: keys before any ``transform``, values, and how many tokens it has read.
 
     ``key`` is ``(batch, num_kv_heads, n, d_k)`` and ``value`` ``(batch, num_kv_heads, n, d_v)``, with
     ``n = min(length, first + recent)``: the first ``first`` tokens, then the last ``recent``.
 
-    ``layer()`` is the layer that made it. The reference is weak: a cache does not keep its layer alive.
+    ``layer()`` is the layer that made it. The reference is weak: a cache does not keep its layer alive. A cache
+    from a file has ``layer = None``, and every layer of its sizes takes it.
     """
 
     key: Tensor
     value: Tensor
     length: int
-    layer: weakref.ref[MultiHeadAttention]
+    layer: weakref.ref[MultiHeadAttention] | None
     first: int
     recent: int
 
@@ -65,13 +67,12 @@ def attend_in_stream(
     >>> output.shape, cache.key.shape, cache.length
     (torch.Size([2, 1, 6]), torch.Size([2, 3, 5, 2]), 9)
     """
-    if not isinstance(layer, MultiHeadAttention):
-        expect.fail(TypeError, "layer", "a MultiHeadAttention", type(layer).__name__)
+    expect.instance("layer", layer, MultiHeadAttention)
     if layer.window is not None:
         hint = "first and recent already say which keys are seen."
         expect.fail(ValueError, "layer.window", "None", layer.window, hint)
-    expect.whole_number("first", first, at_least=0)
-    expect.whole_number("recent", recent)
+    first = expect.whole_number("first", first, at_least=0)
+    recent = expect.whole_number("recent", recent)
     x, _, _ = layer._inputs(x, name="x")
     if x.shape[-2] != 1:
         got = f"{x.shape[-2]}, from shape {expect.shape(x.shape)}"
@@ -90,7 +91,7 @@ def _expect_fits(layer: MultiHeadAttention, x: Tensor, cache: StreamCache, first
     """``layer`` made ``cache`` for a batch of this size, and for the same numbers of tokens."""
     if not isinstance(cache, StreamCache):
         expect.fail(TypeError, "cache", "the StreamCache that an earlier call returned", type(cache).__name__)
-    if cache.layer() is not layer:
+    if cache.layer is not None and cache.layer() is not layer:
         hint = "Are the caches in the order of the layers?"
         expect.fail(ValueError, "cache", "a cache of this layer", "one of another layer", hint)
     if (cache.first, cache.recent) != (first, recent):
