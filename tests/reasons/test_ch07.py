@@ -129,3 +129,16 @@ def test_a_model_that_never_had_a_w_o_learns_as_well(seed):
 
     model, _ = recall.fit(seed, 2, STEPS, change=no_projection)
     assert share(recall.is_correct(model, HELD_OUT).all(dim=1)) > 0.99
+
+
+@pytest.mark.training
+def test_a_hidden_layer_succeeds_in_most_of_20_trainings_but_not_always():
+    """Measured: 17 of 20 are right in over 90 of 100 problems, and 2 in only 12 of 100."""
+
+    def hidden_layer(model):
+        model.readout = nn.Sequential(nn.Linear(12, 28), nn.ReLU(), nn.Linear(28, 20))
+
+    fitted = (recall.fit(seed, 1, STEPS, d_model=12, change=hidden_layer)[0] for seed in range(20))
+    right = [share(recall.is_correct(model, HELD_OUT).all(dim=1)) for model in fitted]
+    assert 14 <= sum(one > 0.9 for one in right) < 20
+    assert min(right) < 0.3
