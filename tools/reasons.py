@@ -1,7 +1,8 @@
 """The ledger of reasons: which sentence of a chapter is shown, proved, cited or hedged.
 
 A chapter's row is in ``tests/reasons/NN.toml``. A sentence that gives a reason, or says that something is
-always, never or only so, needs one. ``python -m tools.reasons NN`` prints those that have none yet.
+always, never or only so, needs one; any other may have one. ``python -m tools.reasons NN`` prints those
+that need one and have none yet.
 
 The sentences are those of the chapter's text, of the replies to its questions, of what a teacher's sheet
 adds, and of its exercises' mistakes. Of a mistake, only sentences with a reason count: what its function
@@ -80,18 +81,18 @@ def is_reason(sentence: str, *, general: bool = True) -> bool:
     return bool(WHY.search(sentence) or (general and GENERAL.search(sentence)))
 
 
-def reasons(name: str, notebook: NotebookNode) -> list[str]:
-    """The sentences about a chapter, by its file's name, that need a row; each once, in their order."""
+def statements(name: str, notebook: NotebookNode) -> dict[str, bool]:
+    """All sentences about a chapter, by its file's name, in their order, and whether each needs a row."""
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
     for asked in (quiz.question(each) for each in quiz.names() if each.startswith(f"ch{name[:2]}.")):
         texts += [asked.because, *asked.wrong]
-    found = [each for text in texts for each in sentences(text) if is_reason(each)]
+    found = {each: is_reason(each) for text in texts for each in sentences(text)}
     for exercise in (exercise for exercise in map(find, names()) if exercise.chapter == name):
         for mistake, about in exercise.mistakes.items():
             if not about.of:
-                said = [*sentences(about.says), *sentences(to_say(exercise, mistake) or "")]
-                found += [each for each in said if is_reason(each, general=False)]
-    return [*dict.fromkeys(found)]
+                for each in (*sentences(about.says), *sentences(to_say(exercise, mistake))):
+                    found.setdefault(each, is_reason(each, general=False))
+    return found
 
 
 def rows(path: Path) -> list[Row]:
@@ -130,7 +131,7 @@ TREE = "```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 def page(chapter: Chapter, notebook: NotebookNode, found: list[Row]) -> str:
     """A chapter's page in Markdown: its sentences in their order, each with its verdict."""
     by_sentence = {row.sentence: row for row in found}
-    claims = [by_sentence[each] for each in reasons(chapter.name, notebook) if each in by_sentence]
+    claims = [by_sentence[each] for each in statements(chapter.name, notebook) if each in by_sentence]
     claims = [row for row in claims if row.verdict != "no_claim"]
     counted = Counter(row.verdict for row in claims)
     total = ", ".join(f"{counted[verdict]} {verdict}" for verdict in VERDICTS if counted[verdict])
@@ -185,8 +186,8 @@ def main(arguments: list[str] | None = None) -> None:
     (path,) = (path for path in chapter_paths(ROOT / "notebooks") if path.name.startswith(chapter))
     file = LEDGER / f"{chapter}.toml"
     known = {row.sentence for row in rows(file)} if file.exists() else set()
-    for sentence in reasons(path.stem, read_whole(path)):
-        if sentence not in known:
+    for sentence, needed in statements(path.stem, read_whole(path)).items():
+        if needed and sentence not in known:
             print(f'  """{sentence}""",' if '"' in sentence or "\\" in sentence else f'  "{sentence}",')
 
 

@@ -32,6 +32,7 @@ from tests.notebooks.chapters import FOLDER, PATHS, ROOT, markdown, read
 from tests.site import one_more
 from tools import site as tool
 from tools.notebooks import files, read_whole, write
+from tools.reasons import LEDGER
 from tools.sync import launch, published
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
@@ -177,7 +178,8 @@ def test_next_leads_through_all_pages_and_back(pages):
     assert there[: len(chapters)] == chapters
     documents = {f"{path.stem}.html" for folder in FOLDERS for path in (ROOT / folder).glob("*.md")}
     sheets = {"sheets.html", *(f"sheet_{name[:2]}.html" for name, _ in titles())}
-    assert set(there[len(chapters) :]) == documents | sheets | {"readme.html"}
+    listed = {f"reasons_{path.stem}.html" for path in LEDGER.glob("*.toml")}
+    assert set(there[len(chapters) :]) == documents | sheets | {"readme.html", "reasons.html", *listed}
     assert list(follow(there[-1], "left-prev")) == there[::-1]
     assert {*there, "search.html"} == set(pages)
 

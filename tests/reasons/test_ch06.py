@@ -1,0 +1,62 @@
+"""Reasons of chapter 06, each tried with the smallest experiment that could refute it."""
+
+import torch
+from torch import nn
+
+from mha_lab.chapters.cost import Traffic
+from mha_lab.chapters.variants import BareAttention, ThreeProjections
+
+SIZES = 8, 128, 8, 32  # batch, n, num_heads, d_k
+QUERIES = 8 * 128 * 8 * 32 * 4  # bytes
+SCORES = 8 * 8 * 128 * 128 * 4
+
+
+def traffic(run):
+    with Traffic() as moved:
+        run()
+    return moved.bytes
+
+
+def test_dividing_the_queries_moves_a_quarter_of_what_dividing_the_scores_moves():
+    """The difference is the 6.3 MB of the chapter."""
+    query, scores = torch.randn(SIZES), torch.randn(8, 8, 128, 128)
+    assert traffic(lambda: query / 2) == 2 * QUERIES
+    assert traffic(lambda: scores / 2) == 2 * SCORES == 4 * 2 * QUERIES
+    assert 2 * SCORES - 2 * QUERIES == 6291456
+
+
+def test_a_product_copies_its_factors_only_if_batch_and_heads_are_apart_in_memory():
+    """The same product, stored in three orders; with one sample, nothing is between them."""
+    apart = torch.randn(SIZES).transpose(1, 2)  # stored (batch, n, num_heads, d_k)
+    adjacent = apart.contiguous()
+    first = torch.randn(128, 8, 8, 32).permute(1, 2, 0, 3)  # stored (n, batch, num_heads, d_k), as (e) does
+    product = 2 * QUERIES + SCORES
+    assert traffic(lambda: adjacent @ adjacent.mT) == product
+    assert traffic(lambda: first @ first.mT) == product
+    assert traffic(lambda: apart @ apart.mT) == product + 2 * 2 * QUERIES
+    assert traffic(lambda: apart[:1] @ apart[:1].mT) == product // 8
+
+
+def test_zeros_give_zeros_because_there_is_no_bias():
+    zeros = torch.zeros(2, 5, 12)
+    assert not BareAttention(12, 3)(zeros, zeros, zeros)[0].any()
+    for bias, zero in ((False, True), (True, False)):
+        layer = ThreeProjections(12, 3, bias=bias)
+        for parameter in layer.parameters():
+            nn.init.normal_(parameter)
+        assert layer(zeros, zeros, zeros)[0].any().item() != zero
+
+
+def test_a_forgotten_bias_shows_as_soon_as_it_is_not_0():
+    """Each of the three, alone."""
+    layer, x = nn.MultiheadAttention(6, 2, batch_first=True), torch.randn(1, 4, 6)
+    bare = BareAttention(6, 2)
+    with torch.no_grad():
+        for part, matrix in zip((bare.w_q, bare.w_k, bare.w_v), layer.in_proj_weight.chunk(3), strict=True):
+            part.weight.copy_(matrix)
+        bare.w_h.weight.copy_(layer.out_proj.weight)
+        torch.testing.assert_close(layer(x, x, x)[0], bare(x, x, x)[0])
+        for part, seen in ((0, True), (1, False), (2, True)):  # a bias of the keys moves no weight
+            layer.in_proj_bias.zero_()
+            layer.in_proj_bias[6 * part : 6 * part + 6] = torch.randn(6)
+            assert torch.allclose(layer(x, x, x)[0], bare(x, x, x)[0], atol=1e-5) != seen
