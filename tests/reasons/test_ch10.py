@@ -127,7 +127,7 @@ def test_which_heads_of_layer_0_look_at_the_verb_from_the_second_name():
 
 @torch.no_grad()
 def test_the_pointing_head_knows_the_verb_mostly_by_the_key_of_the_second_name():
-    """Each text gets a key or the query from the other text of its pair, where only the verb is another one."""
+    """Each text gets a key or the query from the other text of its pair, which differs in the verb only."""
     block, twin = MODEL.blocks[1], ROWS ^ 1
     x = block.norm_1(MODEL.blocks[0](MODEL._embed(TOKENS, 0))[0])
     query = block.attention.q_proj(x)[ROWS, LAST, :16]  # (400, 16), of head 0
@@ -238,7 +238,7 @@ def fit(model, steps, mask):
 @pytest.mark.training
 @pytest.mark.parametrize("seed", range(5))
 def test_the_loss_without_a_mask_is_low_because_the_next_token_is_read(seed):
-    """It falls as low if that token is all that is shown, and the answer follows a word on which nothing depends."""
+    """It falls as low if that token is all that is shown, and the answer follows a word that is replaced."""
     at = torch.arange(30)
     next_only = (at == at[:, None]) | (at == at[:, None] + 1)
     assert fit(new_model(seed), 300, next_only)[0] < 0.05
