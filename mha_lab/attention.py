@@ -167,9 +167,9 @@ def _path(
 
     In the first row, the score is the plain dot product. A mask and a window go with every path. For the
     fused path, a mask ``(n_q, n_k)`` becomes numbers, ``BLOCK`` rows at a time and once for all heads; a
-    gradient keeps them. ``is_causal`` alone needs no mask, a window and sinks need one of a block. Shared keys
-    and values (``repeats``) are repeated for all but the fused path, which changes neither column. A cache
-    asks with ``need_weights=False`` for the new queries only, so ``n_q`` is 1 for one more token.
+    gradient keeps them. ``is_causal`` alone needs no mask; a window and sinks need one of a block. Shared
+    keys and values (``repeats``) are repeated for all but the fused path, which changes neither column. A
+    cache asks with ``need_weights=False`` for the new queries only, so ``n_q`` is 1 for one more token.
     """
     if score is not None:
         return "score"
