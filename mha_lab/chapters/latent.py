@@ -30,8 +30,8 @@ class LatentCache(NamedTuple):
 
     ``latent``: the normalised latent vectors, ``(..., n, kv_rank)``. ``rotary_key``: the shared keys, already
     turned by their positions, ``(..., n, d_rope)``. ``layer()`` is the layer that made it. The reference is
-    weak: a cache does not keep its layer alive. A cache from a file has ``layer = None``, and every layer of its
-    sizes takes it.
+    weak: a cache does not keep its layer alive. A cache from a file has ``layer = None``, and every layer of
+    its sizes takes it.
     """
 
     latent: Float[Tensor, "*batch n kv_rank"]

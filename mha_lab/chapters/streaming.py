@@ -18,8 +18,8 @@ class StreamCache(NamedTuple):
     ``key`` is ``(batch, num_kv_heads, n, d_k)`` and ``value`` ``(batch, num_kv_heads, n, d_v)``, with
     ``n = min(length, first + recent)``: the first ``first`` tokens, then the last ``recent``.
 
-    ``layer()`` is the layer that made it. The reference is weak: a cache does not keep its layer alive. A cache
-    from a file has ``layer = None``, and every layer of its sizes takes it.
+    ``layer()`` is the layer that made it. The reference is weak: a cache does not keep its layer alive. A
+    cache from a file has ``layer = None``, and every layer of its sizes takes it.
     """
 
     key: Tensor
