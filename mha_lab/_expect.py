@@ -1,8 +1,8 @@
 """Checks of arguments: each error says what was expected, what was passed, and the likely mistake.
 
 They run before anything is computed, so a wrong argument never wastes a matrix product and never causes an
-error deep inside PyTorch. A text is made only where it is raised: ``torch.compile`` cannot make one from sizes
-that vary.
+error deep inside PyTorch. A text is made only where it is raised: ``torch.compile`` cannot make one from
+sizes that vary.
 """
 
 import math
