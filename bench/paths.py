@@ -1,6 +1,6 @@
 """What each path of ``mha_lab.attention._path`` costs: peak memory, and time beside the fused path.
 
-And causal attention without a mask of all queries and keys, beside PyTorch's own with ``is_causal=True``.
+And causal attention without a mask of all queries and keys, beside PyTorch's function.
 """
 
 import json

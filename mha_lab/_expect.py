@@ -1,8 +1,8 @@
 """Checks of arguments: each error says what was expected, what was passed, and the likely mistake.
 
 They run before anything is computed, so a wrong argument never wastes a matrix product and never causes an
-error deep inside PyTorch. A text is made only where it is raised: ``torch.compile`` cannot follow the making
-of a text from sizes that vary.
+error deep inside PyTorch. A text is made only where it is raised: ``torch.compile`` cannot make one from
+sizes that vary.
 """
 
 import math
@@ -126,7 +126,7 @@ def autocast(x: Tensor) -> bool:
 
 
 def in_transform() -> bool:
-    """Whether ``torch.func`` or a compiler runs: then a tensor may have no numbers or memory of its own."""
+    """Whether ``torch.func`` or a compiler runs: then a tensor may have no numbers that Python can read."""
     active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
     return torch.compiler.is_compiling() or active()
 

@@ -8,11 +8,12 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 
 import numpy as np
+from jaxtyping import Shaped
 from torch import Tensor
 
 from mha_lab import _expect as expect
 
-Labels = Sequence[object] | Tensor | np.ndarray
+Labels = Sequence[object] | Shaped[Tensor, "..."] | Shaped[np.ndarray, "..."]
 SEEN = {"\n": "↵", "\t": "⇥", "\r": "␍"}  # a token can be nothing but whitespace
 LETTERS = 12  # of a label in a picture; its description has the whole label
 LINE = 0.145  # inches between two labels that do not touch

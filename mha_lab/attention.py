@@ -166,10 +166,11 @@ def _path(
     ======== ======================================= ======================= =======================
 
     In the first row, the score is the plain dot product. A mask and a window go with every path. For the
-    fused path, a mask ``(n_q, n_k)`` becomes numbers, ``BLOCK`` rows at a time and once for all heads; a
-    gradient keeps them. ``is_causal`` alone needs no mask; a window and sinks need one of a block. Shared
-    keys and values (``repeats``) are repeated for all but the fused path, which changes neither column. A
-    cache asks with ``need_weights=False`` for the new queries only, so ``n_q`` is 1 for one more token.
+    fused path, a mask ``(n_q, n_k)`` becomes numbers, ``BLOCK`` rows at a time and once for all heads, and a
+    gradient keeps them. ``is_causal`` alone needs no mask; a window or sinks beside it need one of a block.
+    Shared keys and values (``repeats``) are repeated for all but the fused path, which changes neither
+    column. A cache asks with ``need_weights=False`` for the new queries only, so ``n_q`` is 1 for one more
+    token.
     """
     if score is not None:
         return "score"
@@ -246,8 +247,8 @@ def _fused(
     """Only the output, by PyTorch's fused kernel, which never stores the ``n_q * n_k`` weights.
 
     The kernel turns a mask into numbers, as many as there are queries and keys. So it gets no mask where
-    ``is_causal`` says enough, and otherwise ``BLOCK`` queries at a time, with the keys that they may see.
-    What is exported or compiled must not depend on the number of queries: there it gets the whole mask.
+    ``is_causal`` says enough, and otherwise ``BLOCK`` queries at a time, with the keys that they may see. An
+    exported or compiled graph is one for all numbers of queries: there the kernel gets the whole mask.
     """
     n_q, n_k, device = query.shape[-2], key.shape[-2], query.device
     options, seen = {"dropout_p": dropout_p, "sinks": sinks}, {"is_causal": is_causal, "window": window}

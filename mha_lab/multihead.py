@@ -172,7 +172,7 @@ class MultiHeadAttention(nn.Module):
         gate: whether each head's output is multiplied by ``sigmoid(query W_g)`` before ``out_proj``.
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
-        device, dtype: of the parameters and inputs; ``None`` means PyTorch's defaults.
+        device, dtype: of the parameters, and so of the inputs; ``None`` means PyTorch's defaults.
 
     A ``transform`` or ``score`` that is a module is registered and trained with the layer. At the start,
     ``q_proj``, ``k_proj`` and ``v_proj`` are Xavier-uniform, each for itself, and the biases of the four

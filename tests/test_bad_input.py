@@ -223,7 +223,7 @@ VALUE_ERRORS = {
     "apply_rotary(x(3, 4), base=-1)": "base: a number above 0",
     "apply_rotary(x(3, 4), torch.arange(2))": "positions: one for each",
     "apply_rotary(x(3, 4), x(2, 3))": "positions: a tensor of",
-    "apply_rotary(x(2, 3, 4), x(5, 3))": "positions: leading axes that broadcast (2,) shape (5, 3)",
+    "apply_rotary(x(2, 3, 4), x(5, 3))": "positions: axes that broadcast (2,) (5, 3). positions[:, None]",
     "apply_rotary(x(3, 4), torch.arange(3, device='meta'))": "positions: the device of x",
     "Rotary(layout='neox')": "layout: 'pairs' or 'halves'",
     "Rotary(base=500, frequencies=x(2))": "base: beside frequencies 500 rotary_frequencies(width, base=...)",

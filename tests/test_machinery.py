@@ -80,6 +80,7 @@ def test_one_graph_for_all_lengths(option, need_weights):
 
 
 @pytest.mark.parametrize("option", GRAPHS)
+@torch.no_grad()
 def test_one_graph_for_new_tokens(option):
     torch._dynamo.reset()
     layer = Layer(**OPTIONS[option]()).eval()
