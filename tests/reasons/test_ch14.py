@@ -71,7 +71,7 @@ def test_a_score_does_not_depend_on_the_token_before_the_key_whatever_the_distan
 
 
 def competing(count=200):
-    """Texts ``... p a x ... q a y ... p a`` without chance repetitions, the same with ``q a``, and x and y."""
+    """Texts ``... p a x ... q a y ... p a`` without chance repetitions, the same with ``q a``, x and y."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.stack([torch.randperm(64, generator=generator) for _ in range(count)])
     (p, q, a, x, y), rest = rows[:, :5].mT, rows[:, 5:29].split(8, dim=1)
@@ -151,7 +151,7 @@ def test_the_heads_of_layer_0_do_not_replace_each_other_in_this_model():
 @pytest.mark.unchecked
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_layer_knows_little_more_than_which_tokens_it_has_read(seed):
-    """Each read token gets the same, and each unread one: the loss is no higher, so this explains all of it."""
+    """Each read token gets the same, and each unread one: the loss is no higher, so this is all."""
     model, (tokens, predictable) = induction.train(seed, 300, num_layers=1), texts()
     counted = predictable[:, 1:]
     with torch.no_grad():
