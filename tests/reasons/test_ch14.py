@@ -151,7 +151,7 @@ def test_the_heads_of_layer_0_do_not_replace_each_other_in_this_model():
 @pytest.mark.unchecked
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_layer_knows_little_more_than_which_tokens_it_has_read(seed):
-    """Each read token gets the same, and each unread one: the loss is no higher."""
+    """Each read token gets the same, and each unread one: the loss is no higher, so this is all."""
     model, (tokens, predictable) = induction.train(seed, 300, num_layers=1), texts()
     counted = predictable[:, 1:]
     with torch.no_grad():
