@@ -186,7 +186,7 @@ def test_a_port_that_a_server_has_lost_is_not_visited(hub):
                 time.sleep(0.5)
         finally:
             fake.kill()
-            fake.wait()
+            fake.wait(timeout=60)
     assert "fake" in answers  # or nothing was tried
     assert "fake" not in answers[-4:]
 
@@ -213,7 +213,7 @@ except OSError as error:
     print(type(error).__name__, len(running) < 400)
 for one in running:
     one.kill()
-    one.wait()
+    one.wait(timeout=60)
 """
     with logged_in(hub, EVE) as eve:
         assert eve.run(code) == "BlockingIOError True\n"
@@ -231,7 +231,7 @@ def test_who_leaves_the_class_list_loses_everything_at_once_and_can_come_back(hu
         token, start = json.loads(made)["token"], f"/hub/api/users/{ADA}/server"
         assert ada.ask_hub("GET", f"/hub/api/users/{ADA}", token=token)[0] == 200
         hub.write(BOB, EVE)
-        until(lambda: subprocess.run(["pgrep", "--uid", ADA], check=False).returncode == 1, 20)
+        until(lambda: subprocess.run(["pgrep", "--uid", ADA], check=False, timeout=60).returncode == 1, 20)
         time.sleep(1)
         assert ada.ask_hub("POST", start, token=token)[0] == 403
         assert ada.ask_hub("POST", start)[0] == 403
@@ -290,7 +290,7 @@ def hand_out(hub):
     code = "import sys, start; from pathlib import Path; start.hand_out(Path(sys.argv[1]), sys.argv[2])"
     words = [sys.executable, "-c", code, str(hub.folder), TEACHER]
     options = {"cwd": SOURCE / "hub", "capture_output": True, "text": True, "check": False, "timeout": 300}
-    return subprocess.run(words, **options)
+    return subprocess.run(words, timeout=300, **options)
 
 
 def test_a_link_in_the_teachers_folder_is_not_handed_out(hub):
