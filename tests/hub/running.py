@@ -84,8 +84,8 @@ class Hub:
 
     def as_user(self, name: str, code: str, *given: str) -> subprocess.CompletedProcess:
         """Run it to its end."""
-        options = {"cwd": "/", "capture_output": True, "text": True, "check": False, "timeout": 120}
-        return subprocess.run(self.words(name, code, *given), timeout=300, **options)
+        options = {"cwd": "/", "capture_output": True, "text": True, "check": False}
+        return subprocess.run(self.words(name, code, *given), timeout=120, **options)
 
     def restart(self) -> None:
         """Kill the hub; start.py starts it again."""

@@ -289,7 +289,7 @@ def hand_out(hub):
     (hub.folder / ".handed-out").unlink(missing_ok=True)
     code = "import sys, start; from pathlib import Path; start.hand_out(Path(sys.argv[1]), sys.argv[2])"
     words = [sys.executable, "-c", code, str(hub.folder), TEACHER]
-    options = {"cwd": SOURCE / "hub", "capture_output": True, "text": True, "check": False, "timeout": 300}
+    options = {"cwd": SOURCE / "hub", "capture_output": True, "text": True, "check": False}
     return subprocess.run(words, timeout=300, **options)
 
 
