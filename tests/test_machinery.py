@@ -59,6 +59,12 @@ FEW = "rotary", "window", "sinks"  # a graph takes a second: the others are slow
 GRAPHS = [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in OPTIONS]
 
 
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    """What other tests compiled does not count."""
+    torch.compiler.reset()
+
+
 def text(layer, batch, n):
     return torch.randn(*((batch, n) if layer.batch_first else (n, batch)), 16)
 

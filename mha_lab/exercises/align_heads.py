@@ -9,7 +9,8 @@ STEP = "3 Group the heads of a trained model"
 
 def align_heads(first, other):
     """``(n, d_k)`` twice to ``(n, d_k)``: ``other``, turned onto ``first``."""
-    return other @ _turn(first, other).mT
+    left, _, right = torch.linalg.svd(first.mT @ other)
+    return other @ (left @ right).mT
 
 
 def _turn(first, other):

@@ -37,7 +37,8 @@ def _build(product=_product, divisor=_scale.right, normed=lambda q, k: 1.0):
 
 STEP = "2 Scores: how well does each query match each key?"
 ROOT = "5 Why divide by the square root of d_k?"
-DIVISORS = _scale.wrong(ROOT, "lengths", "front", "fixed")
+SIZES = _scale.wrong(STEP, "front", "fixed")  # which number d_k is, not why its root divides
+DIVISORS = SIZES | _scale.wrong(ROOT, "lengths")
 LENGTHS = {
     "divided-by-a-length": (
         "Your scores are divided by the length of each vector, its norm; sqrt(d_k) is one number for all.",
