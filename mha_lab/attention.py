@@ -257,8 +257,8 @@ def _fused(
     if mask is None and window is None and sinks is None and n_q == n_k:
         return _kernel(query, key, value, None, scale, **options, is_causal=True)
     near = is_causal or window is not None
-    whole = n_q > n_k if near else n_q <= BLOCK or mask.ndim < 2 or mask.shape[-2] == 1
-    if expect.in_transform() or whole:
+    one_row = not near and (mask.ndim < 2 or mask.shape[-2] == 1)
+    if one_row or expect.in_transform() or (near and n_q > n_k):
         return _kernel(query, key, value, _near(mask, n_q, n_k, **seen, device=device), scale, **options)
     outputs = []
     for start in range(0, n_q, BLOCK):
