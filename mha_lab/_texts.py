@@ -1,6 +1,7 @@
 """A caller's texts for a picture: as typed, whitespace visible, short enough, in a font that has them."""
 
 import math
+import re
 import unicodedata
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from mha_lab import _expect as expect
 
 Labels = Sequence[object] | Shaped[Tensor, "..."] | Shaped[np.ndarray, "..."]
 SEEN = {"\n": "↵", "\t": "⇥", "\r": "␍"}  # a token can be nothing but whitespace
+NO_LETTERS = re.compile("Color|Last ?Resort")  # coloured pictures, and boxes for every letter
 LETTERS = 12  # of a label in a picture; its description has the whole label
 LINE = 0.145  # inches between two labels that do not touch
 
@@ -117,7 +119,7 @@ def _fonts() -> list[tuple[str, str]]:
     from matplotlib import font_manager
 
     every_font = font_manager.fontManager.ttflist
-    usable = [font for font in every_font if font.style == "normal" and "Color" not in font.name]
+    usable = [font for font in every_font if font.style == "normal" and not NO_LETTERS.search(font.name)]
     files = {font.name: font.fname for font in sorted(usable, key=lambda font: font.weight == 400)}
     return sorted((file, name) for name, file in files.items())
 

@@ -225,14 +225,20 @@ def test_letters_that_no_font_has_get_one_sentence(monkeypatch):
     assert said == f"no font of this machine has 你 好: {advice}"
 
 
+def found(family):
+    """The file of a font."""
+    return font_manager.findfont(font_manager.FontProperties(family=[family]))
+
+
 def test_a_font_of_the_machine_that_has_the_letters_is_used(monkeypatch):
     """The usual font is one that Matplotlib brings and that lacks the letter; another one has it."""
     monkeypatch.setitem(plt.rcParams, "font.family", ["cmtt10"])
-    assert ord("ш") not in _texts._letters(font_manager.findfont("cmtt10"))
+    assert ord("ш") not in _texts._letters(found("cmtt10"))
     ax = plot.attention_heatmap(torch.eye(2), ["ш", "b"])
     usual, other = plt.rcParams["font.family"]
     assert usual == "cmtt10"
-    assert ord("ш") in _texts._letters(font_manager.findfont(other))
+    assert ord("ш") in _texts._letters(found(other))
+    assert not any("resort" in name.lower() for _, name in _texts._fonts())
     assert ax.get_yticklabels()[0].get_fontfamily() == [usual, other]
 
 
