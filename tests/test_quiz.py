@@ -1,6 +1,7 @@
 """Questions: on every set of numbers, the answers differ, and each wrong one has an idea behind it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -105,3 +106,11 @@ def test_wrong_answers_come_from_the_mistakes_of_an_exercise():
 def test_an_unknown_question_is_named():
     with pytest.raises(ValueError, match=r"expected the name of a question \(.*ch01.+\), got ch99\.x\."):
         quiz.question("ch99.x")
+
+
+def test_no_word_of_a_question_decides_the_letters_of_its_answers():
+    for name in QUESTIONS:
+        asked = quiz.question(name, 3)
+        reworded = quiz.reworded(asked.wrong, lambda says: f"In other words: {says}")
+        other = replace(asked, text=f"{asked.text} Think first.", wrong=reworded)
+        assert [shown for shown, _ in asked.options()] == [shown for shown, _ in other.options()]

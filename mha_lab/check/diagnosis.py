@@ -255,7 +255,7 @@ def _raised(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: 
         says = "Is a size from the notebook used here, although the arguments have another one?"
         return Found("uses-the-notebook", cause=says, shown=shown)
     first = errors.cause(name, text, where)
-    front = _in_front(trials, wrong, raised, said="in front" in first or "one truth value" in first)
+    front = _in_front(trials, wrong, raised, said=isinstance(first, errors.OfAxes))
     causes = first, _size(exercise, shown.problem, name, text), front
     return Found("raises", cause=" ".join(filter(None, causes)), shown=shown)
 

@@ -10,6 +10,12 @@ import mha_lab
 _SHAPE = r"shape \(([^)]*)\)"
 
 
+class OfAxes(str):
+    """A sentence that already tells what to do about axes in front."""
+
+    __slots__ = ()
+
+
 def cause(kind: str, text: str, where: dict[str, Any]) -> str:
     """One or two sentences, or an empty string if no rule fits."""
     line, names = where.get("text", ""), dict(where.get("names", []))
@@ -47,12 +53,12 @@ def _turned(line: str, ranks: dict) -> str:
     """``.T`` or a fixed pair of axes on a tensor with a batch axis."""
     for name, rank in ranks.items():
         if rank > 2 and re.search(rf"\b{re.escape(name)}\.(T\b|t\(\))", line):
-            return (
+            return OfAxes(
                 f"`{name}` has {rank} axes, and `.T` reverses all of them: "
                 "`.mT` swaps the last two and does not change the axes in front."
             )
         if rank > 2 and re.search(rf"\b{re.escape(name)}\.transpose\((0, ?1|1, ?0)\)", line):
-            return (
+            return OfAxes(
                 f"`{name}` has {rank} axes: `transpose(0, 1)` swaps the first two. "
                 "Axes counted from the end, `transpose(-2, -1)`, fit any number of axes in front."
             )
@@ -118,7 +124,7 @@ def _sample(part: str, ranks: dict) -> str:
     if not found or found[2] == found[4] or ranks.get(found[1]) != 3 or ranks.get(found[3]) != 3:
         return ""
     row, other = f"{found[1]}[{found[2]}]", f"{found[3]}[{found[4]}]"
-    return (
+    return OfAxes(
         f"`{found[1]}` and `{found[3]}` have 3 axes here, so `{row}` and `{other}` are matrices, and no "
         "longer single rows: the first axis is the one in front, the batch."
     )
@@ -157,7 +163,9 @@ def _truth(found: re.Match, line: str, ranks: dict, where: dict) -> str:
         )
     if re.search(r"[<>=]=?[^&|]*[&|]|[&|][^&|]*[<>=]", line) and not re.search(r"\b(if|and|or|not)\b", line):
         return "`&` and `|` bind more tightly than a comparison. Write brackets: `(a < b) & (c < d)`."
-    return "`if`, `and`, `or` and `not` need one truth value; for tensors: `&`, `|`, `~`, `.any()`, `.all()`."
+    return OfAxes(
+        "`if`, `and`, `or` and `not` need one truth value; for tensors: `&`, `|`, `~`, `.any()`, `.all()`."
+    )
 
 
 def _vector(found: re.Match, line: str, ranks: dict, where: dict) -> str:
@@ -170,7 +178,7 @@ def _vector(found: re.Match, line: str, ranks: dict, where: dict) -> str:
 def _batch(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     if says := _turned(line, ranks):
         return says
-    return "The axes in front of the matrices differ, or the axes of the sum have different lengths."
+    return OfAxes("The axes in front of the matrices differ, or the axes of the sum have different lengths.")
 
 
 def _float(found: re.Match, line: str, ranks: dict, where: dict) -> str:
@@ -182,7 +190,7 @@ def _float(found: re.Match, line: str, ranks: dict, where: dict) -> str:
 def _unpack(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     if "shape" in line or "size()" in line:
         more = "more" if found.group(1) == "too many" else "fewer"
-        return (
+        return OfAxes(
             f"The line expects {found.group(2)} axes, and the tensor has {more}. "
             "Sizes read from the end, as in `x.shape[-1]`, fit any axes in front."
         )
@@ -199,7 +207,7 @@ def _missing(found: re.Match, line: str, ranks: dict, where: dict) -> str:
 
 
 def _few(found: re.Match, line: str, ranks: dict, where: dict) -> str:
-    return (
+    return OfAxes(
         f"The equation of the einsum names {found.group(1)} axes, but the tensor has {found.group(2)}. "
         "`...` in front matches any axes: `'...id,...jd->...ij'`."
     )

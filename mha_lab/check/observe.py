@@ -6,9 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from mha_lab.exercises._results import TOLERANCE, apart, as_array, close, kind, parts, same, shape
-
-NAN = " (nan?)"  # at the end of a label
+from mha_lab.exercises._results import (
+    TOLERANCE,
+    IsNaN,
+    IsThere,
+    Many,
+    apart,
+    as_array,
+    close,
+    kind,
+    parts,
+    same,
+    shape,
+)
 
 
 def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
@@ -17,15 +27,13 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
     if pairs is None or got is None:
         return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
     if len(pairs) == 1 and not isinstance(expected, tuple):
-        return _sentence("Your result", *pairs[0])
+        return _sentence("result", *pairs[0])
     names = labels or tuple(f"result {i}" for i in range(len(pairs)))
-    asks = [name.endswith(NAN) for name in names]  # such a result has a boolean for each place: is it NaN?
-    names = tuple(name.removesuffix(NAN) for name in names)
     wrong = [i for i, (one, other) in enumerate(pairs) if not same(one, other)]
     # The report names a wrong shape first, then wrong weights, because other results are computed from these.
     wrong.sort(key=lambda i: (shape(pairs[i][0]) == shape(pairs[i][1]), not _are_weights(pairs[i][0])))
     right = [names[i] for i in range(len(pairs)) if i not in wrong]
-    sentences = [(_nan if asks[i] else _sentence)(f"Your {names[i]}", *pairs[i]) for i in wrong]
+    sentences = [(_nan if isinstance(names[i], IsNaN) else _sentence)(names[i], *pairs[i]) for i in wrong]
     found = next(filter(None, sentences), "")
     if right and wrong:
         others = [names[i] for i in sorted(wrong)]
@@ -34,17 +42,16 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
 
 
 def _nan(name: str, expected: Any, got: Any) -> str:
-    """The places, as booleans, of a result that should be NaN nowhere; ``False`` if there is none."""
     if got is False:
-        return f"There is no {name.removeprefix('Your ')}."
+        return f"There is no {name}."
     one, other = as_array(expected), as_array(got)
     if one is None or other is None or one.shape != other.shape or one.any():
         return _sentence(name, expected, got)
-    return f"{name} is NaN at {int(other.sum())} of {other.size} places."
+    return f"Your {name} is NaN at {int(other.sum())} of {other.size} places."
 
 
 def _are(names: list[str], what: str) -> str:
-    plural = len(names) > 1 or _plural(names[0])
+    plural = len(names) > 1 or isinstance(names[0], Many)
     return f"{' and '.join(names)} {'are' if plural else 'is'} {what}"
 
 
@@ -135,14 +142,12 @@ SAYS = {
 }
 
 
-def _plural(name: str) -> bool:
-    """Your weights, but not your loss."""
-    return name.endswith("s") and not name.endswith("ss")
-
-
-def _sentence(name: str, expected: Any, got: Any) -> str:
+def _sentence(label: str, expected: Any, got: Any) -> str:
+    if isinstance(label, IsThere) and (there := as_array(got)) is not None and not there.any():
+        return f"There is no {label}."
+    name = f"Your {label}"
     text = _said(name, expected, got)
-    if _plural(name):
+    if isinstance(label, Many):
         for one, many in (("has", "have"), ("is", "are"), ("sums", "sum")):
             text = text.replace(f"{name} {one} ", f"{name} {many} ", 1)
     return text
@@ -219,8 +224,6 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
 
 
 def _masks(name: str, one: np.ndarray, other: np.ndarray) -> str:
-    if one.ndim == 0 and name.endswith(" gradient"):
-        return "There is no gradient."
     if one.size > 1 and (one != other).all():
         return f"{name} is True where False is expected, and False where True is expected, at every place."
     counts = [(int((other & ~one).sum()), "True", "False"), (int((one & ~other).sum()), "False", "True")]

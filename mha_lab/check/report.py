@@ -12,7 +12,7 @@ import numpy as np
 from mha_lab.check.diagnosis import Diagnosis
 from mha_lab.exercises import Exercise
 from mha_lab.exercises import _results as compare
-from mha_lab.exercises._results import Plain
+from mha_lab.exercises._results import IsNaN, Plain
 
 MARKS = {"right": "✓", "wrong": "✗", "open": "○"}
 BARS = {"right": "--jp-success-color1, #2e7d32", "wrong": "--jp-error-color1, #d32f2f"}
@@ -181,6 +181,7 @@ def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> l
     for number, (label, (one, other)) in enumerate(zip(labels, pairs, strict=True)):
         if compare.same(one, other):
             continue
+        label = f"{label} (nan?)" if isinstance(label, IsNaN) else label
         name = f" {label}" if label else f" result {number}" if len(pairs) > 1 else ""
         lines += _difference(name, one, other)
     return lines

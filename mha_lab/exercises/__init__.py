@@ -139,7 +139,7 @@ class Exercise:
         mistakes: by their names.
         same_as: the finished functions of ``mha_lab`` that this exercise builds; an answer may call neither
             them nor the solution.
-        results: the names of the results, if there are several: ``("output", "weights")``.
+        results: the names of the results, if there are several: ``("output", Many("weights"))``.
         call: calls an answer; gets the answer and the arguments.
         accepts: for answers that are not unique: ``None`` if the result is right, else the name of a mistake
             and what was seen. Gets the result, as ``plain`` converts it, and the arguments.

@@ -63,6 +63,24 @@ class Trial:
         return self.outcome.value
 
 
+class Many(str):
+    """The name of a result in the plural: the weights *are* right."""
+
+    __slots__ = ()
+
+
+class IsNaN(str):
+    """The name of what may be NaN: the result says so for each place, or is ``False`` if it is missing."""
+
+    __slots__ = ()
+
+
+class IsThere(str):
+    """The name of what may be missing; the result tells whether it is there."""
+
+    __slots__ = ()
+
+
 def words(error: BaseException) -> str:
     """The exception's name, and its text on the lines after it."""
     return f"{type(error).__name__}\n{error}"[:MAX_WORDS]

@@ -5,6 +5,7 @@ from torch import Tensor
 
 import mha_lab
 from mha_lab.exercises import Exercise, Mistake, _softmax
+from mha_lab.exercises._results import IsNaN, Many
 
 
 def masked_softmax(scores, mask):
@@ -178,7 +179,7 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     same_as=(mha_lab.masked_softmax,),
-    results=("weights", "gradient (nan?)"),
+    results=(Many("weights"), IsNaN("gradient")),
     call=_call,
     mistakes={
         "nan-for-empty-row": Mistake(

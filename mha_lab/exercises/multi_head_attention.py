@@ -8,6 +8,7 @@ import mha_lab
 from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
 from mha_lab.exercises import _parts as parts
 from mha_lab.exercises._finished import refusing
+from mha_lab.exercises._results import Many
 
 
 def multi_head_attention(x, w_q, w_k, w_v, w_o, num_heads, mask=None):
@@ -508,7 +509,7 @@ EXERCISE = Exercise(
     points=3,
     problems=_problems,
     same_as=(mha_lab.MultiHeadAttention.forward,),
-    results=("output", "weights"),
+    results=("output", Many("weights")),
     call=_call,
     mistakes=MISTAKES,
 )

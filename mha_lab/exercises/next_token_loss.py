@@ -6,6 +6,7 @@ import torch
 
 from mha_lab.chapters import language_model
 from mha_lab.exercises import Exercise, deviations
+from mha_lab.exercises._results import IsThere
 
 
 def next_token_loss(logits, tokens):
@@ -264,7 +265,7 @@ EXERCISE = Exercise(
     section=STEP,
     points=1,
     problems=_problems,
-    results=("loss", "gradient"),
+    results=("loss", IsThere("gradient")),
     call=_call,
     same_as=(language_model.next_token_loss,),
     mistakes=deviations(_build, KNOBS),

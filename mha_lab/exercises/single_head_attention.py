@@ -4,6 +4,7 @@ import torch
 
 import mha_lab
 from mha_lab.exercises import Exercise, Mistake, _scale, _softmax, deviations
+from mha_lab.exercises._results import Many
 
 
 def single_head_attention(x, w_q, w_k, w_v):
@@ -162,7 +163,7 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     same_as=(mha_lab.SingleHeadAttention.forward,),
-    results=("output", "weights"),
+    results=("output", Many("weights")),
     mistakes={
         **deviations(_build, KNOBS),
         "scaled-after-the-softmax": Mistake(

@@ -233,8 +233,8 @@ class Flow(Explorable):
             for place, text in zip(PLACES, (name, written(value), *numbers), strict=False):
                 ax.text(place, j + 0.5, text, va="center", parse_math=False)
         headings = f"head {h}", "▲ value", "q · k", "score", "weight"
-        for place, text in zip(PLACES, headings[: 2 + len(columns)], strict=False):
-            colour = COLOURS["value"] if "value" in text else "black"
+        colours = "black", COLOURS["value"], "black", "black", "black"
+        for place, text, colour in zip(PLACES, headings[: 2 + len(columns)], colours, strict=False):
             ax.text(place, -0.3, text, va="center", weight="bold", color=colour)
         middle, who = len(names) / 2, f"● query\n{names[self._row]}"
         end = 5.2 if weights is None else 7.95

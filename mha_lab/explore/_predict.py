@@ -1,7 +1,6 @@
 """A question: the learner commits to an answer before the truth is shown."""
 
 import base64
-import hashlib
 import itertools
 import json
 import math
@@ -177,7 +176,7 @@ def predict(
             expect.fail(ValueError, "wrong", "a different value for each idea", f"{value!r} again")
         known.append(found | {"within": min(found["within"], _as_typed(found["value"]))})
     if kind == "choice":
-        names = _order(text, [each["value"] for each in known])
+        names = _order([each["value"] for each in known])
         if not 2 <= len(names) <= MAX_ITEMS:
             expect.fail(ValueError, "wrong", f"1 to {MAX_ITEMS - 1} wrong answers to offer", len(names) - 1)
     truth = base64.b64encode(json.dumps(known).encode()).decode()
@@ -275,9 +274,9 @@ def _off(kind: str, a: Any, b: Any) -> int | float:
     return max(2 * abs(sum(a) - sum(b)) / len(a), *(abs(x - y) for x, y in zip(a, b, strict=True)))
 
 
-def _order(text: str, options: list[str]) -> list[str]:
-    """Numbers by value, other texts by a hash: the same order, whichever of them is the answer."""
+def _order(options: list[str]) -> list[str]:
+    """Numbers by value, other texts by the alphabet: the same order, whichever of them is the answer."""
     try:
         return sorted(options, key=float)
     except ValueError:
-        return sorted(options, key=lambda option: hashlib.sha256(f"{text}\n{option}".encode()).digest())
+        return sorted(options, key=str.casefold)

@@ -9,7 +9,7 @@ is what a known misconception gives.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from inspect import getmembers, isfunction
@@ -50,7 +50,7 @@ EXIT_QUIZ = (
     "ch02.equal_keys",
 )
 # With these seeds, both forms also offer the same misconceptions, and no two right answers share a letter.
-EXIT_FORMS = {"form 1": 6, "form 2": 7}
+EXIT_FORMS = {"form 1": 7, "form 2": 9}
 
 Answer = str | float | tuple[int, int] | list[float]
 
@@ -92,6 +92,7 @@ class Question:
         because: why the answer is right, in one or two sentences.
         section: the heading of the step that explains it.
         labels: the names of the bars, or of the rows and the columns.
+        order: a number that shuffles the answers on paper; ``question`` makes it from name and seed.
     """
 
     text: str
@@ -100,16 +101,15 @@ class Question:
     because: str
     section: str
     labels: Sequence[Any] | None = field(default=None)
+    order: int = 0
 
     def options(self) -> list[tuple[str, str]]:
         """Answers as text, each with its misconception: the right one, which has ``""``, and the first four.
 
-        They are shuffled, in the same way each time. In order, the right one would often be in the middle.
+        They are shuffled, in the same way each time. In order, the right one would always be the first.
         """
-        wrong = [*self.wrong.items()][:MAX_WRONG]
-        found = sorted((value, idea) for idea, value in [("", self.answer), *wrong])
-        shuffled = Rng(crc32(self.text.encode())).shuffled(found)
-        return [(self.shown(value), idea) for value, idea in shuffled]
+        found = [("", self.answer), *[*self.wrong.items()][:MAX_WRONG]]
+        return [(self.shown(value), idea) for idea, value in Rng(self.order).shuffled(found)]
 
     def shown(self, value: Answer) -> str:
         """An answer as text."""
@@ -154,7 +154,8 @@ def question(name: str, seed: int | None = None) -> Question:
     """
     if name not in names():
         raise ValueError(f"quiz: expected the name of a question ({', '.join(names())}), got {name}.")
-    return dict(_all())[name](None if seed is None else Rng(seed))
+    made = dict(_all())[name](None if seed is None else Rng(seed))
+    return replace(made, order=crc32(f"{name} {seed}".encode()))
 
 
 def ask(name: str) -> Predict:

@@ -104,10 +104,10 @@ def test_the_order_is_fixed_and_does_not_tell():
     ]
     assert all(order == orders[0] for order in orders)
     assert sorted(orders[0]) == sorted(options)
-    places = set()  # over many questions, the truth is in every place
-    for i in range(40):
-        places.add(explore.predict(f"{i}?", "fig", {"A.": "kiwi", "B.": "plum"})._labels.index("fig"))
-    assert places == {0, 1, 2}
+    others = {f"Not {o}.": o for o in options if o != "fig"}
+    assert (
+        explore.predict("And which now?", "fig", others)._labels == orders[0]
+    )  # no word of a question decides
     assert explore.predict("?", "10", {"A.": "9", "B.": "-1"})._labels == ["-1", "9", "10"]
 
 

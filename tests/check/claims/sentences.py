@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from mha_lab.check.diagnosis import Diagnosis
-from mha_lab.check.observe import NAN
 from mha_lab.check.runner import Plain
 from mha_lab.exercises import Exercise
 from mha_lab.exercises import _results as compare
@@ -22,7 +21,7 @@ def denied(exercise: Exercise, diagnosis: Diagnosis, fresh: Callable[[], list[tu
         return ""
     _, expected, got = diagnosis.example
     pairs, part = compare.parts(expected, got), (expected, got)
-    labels = [label.removesuffix(NAN) for label in exercise.results]
+    labels = list(exercise.results)
     for sentence in re.split(r"(?<=[.;]) (?=[A-Z])", diagnosis.seen):
         words = f"{sentence[:-1]} ".lower()
         places = [(words.rfind(f"your {label} "), i) for i, label in enumerate(labels)]
