@@ -14,6 +14,7 @@ MAKE = """#!/bin/sh
 echo "$2" >>"$LOG"
 case $2 in
 good) exit 0 ;;
+slow) for i in 1 2 3 4 5 6; do sleep 1; echo $i; done ;;
 bad) exit 2 ;;
 once) [ "$(grep -c once "$LOG")" -gt 1 ] || sh -c 'sleep 60; true' ;;
 always) sh -c 'sleep 60; true' ;;
@@ -42,7 +43,7 @@ def run(tmp_path):
 
 
 def test_all_parts_run_and_one_that_fails_makes_it_red(run):
-    code, lines, started = run("good", "bad", "good", LANE_LIMIT="30")
+    code, lines, started = run("good", "bad", "good", LANE_SILENCE="30")
     assert code == 1
     assert [(line.split()[0], line.split()[-1]) for line in lines] == [
         ("green", "good"),
@@ -54,16 +55,22 @@ def test_all_parts_run_and_one_that_fails_makes_it_red(run):
 
 def test_a_part_that_hangs_is_stopped_and_run_once_more(run):
     start = time.monotonic()
-    code, lines, started = run("once", "good", LANE_LIMIT="1")
+    code, lines, started = run("once", "good", LANE_SILENCE="2", LANE_GRACE="1")
     assert (code, started) == (0, ["once", "once", "good"])
     assert [line.split()[0] for line in lines[-3:]] == ["hangs", "green", "green"]
     assert time.monotonic() - start < 20
 
 
 def test_a_part_that_hangs_twice_is_red(run):
-    code, lines, started = run("always", "good", LANE_LIMIT="1")
+    code, lines, started = run("always", "good", LANE_SILENCE="2", LANE_GRACE="1")
     assert (code, started) == (1, ["always", "always", "good"])
     assert [line.split()[0] for line in lines[-3:]] == ["hangs", "red", "green"]
+
+
+def test_a_part_that_is_only_slow_goes_on_and_its_lines_are_seen(run):
+    code, lines, started = run("slow", LANE_SILENCE="4")
+    assert (code, started) == (0, ["slow"])
+    assert lines[:6] == ["1", "2", "3", "4", "5", "6"]
 
 
 def test_without_a_limit_nothing_is_stopped(run):
