@@ -82,7 +82,7 @@ def test_rotary_gets_worse_mostly_by_distances_that_were_never_seen(seed):
     for block in model.blocks:
         block.attention.score = Clamped()
     assert above(5, 28) == pytest.approx(trained, abs=1e-4)
-    assert longer > 2 * trained
+    assert longer > 1.5 * trained
     assert above(44, 59) - trained < (longer - trained) / 2
 
 
