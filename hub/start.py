@@ -44,7 +44,7 @@ LONGEST = 40  # letters of HUB: the sockets of a kernel are below it, and Linux 
 # the files, and no links, go into the folder that students pull from.
 RELEASE = """import shutil, sys
 from pathlib import Path
-from mha_lab.grading.course import settings
+from mha_course.grading.course import settings
 course, (pull, *chapters) = Path.cwd(), sys.argv[1:]
 api = settings(course)
 api.config.ExchangeReleaseAssignment.force = True
@@ -152,7 +152,7 @@ def hand_out(hub: Path, teacher: str) -> None:
     pull.mkdir(exist_ok=True)
     if pull.stat().st_uid == 0:
         run("chown", "--recursive", "--no-dereference", f"{teacher}:", pull)
-    layout = ["-m", "mha_lab.grading", "layout", course, "--chapters", copies]
+    layout = ["-m", "mha_course.grading", "layout", course, "--chapters", copies]
     run(python, *layout, cwd=hub, **as_teacher)
     stems = [chapter.stem for chapter in chapters]
     run(python, "-W", "ignore", "-c", RELEASE, pull, *stems, cwd=course, **as_teacher)

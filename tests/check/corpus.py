@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mha_lab.check.diagnosis import Diagnosis, diagnose
-from mha_lab.check.runner import in_this_process, read
-from mha_lab.exercises import Exercise, Rng, copies, find
+from mha_course.checker.diagnosis import Diagnosis, diagnose
+from mha_course.checker.runner import in_this_process, read
+from mha_course.exercises import Exercise, Rng, copies, find
 from tests.notebooks.chapters import NAMES, code_cells
 from tests.notebooks.chapters import read as chapter
 

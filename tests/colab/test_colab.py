@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from packaging.utils import canonicalize_name
 
-from mha_lab.explore._widget import START
+from mha_course.explore._widget import START
 from tests.colab import like_colab
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, output_texts, read, without_measured
 from tools.handout import distributions

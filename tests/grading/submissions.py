@@ -8,7 +8,7 @@ import os
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from mha_lab.exercises import find, names
+from mha_course.exercises import find, names
 
 CHAPTER = "03_splitting_heads"
 EXERCISES = [name for name in names() if find(name).chapter == CHAPTER]
@@ -88,11 +88,11 @@ def swaps_check(notebook):
     lines = "\n".join(map(json.dumps, forged))
     source = f"""
 import os, sys
-import mha_lab.check, mha_lab.check.runner, mha_lab.check.diagnosis
+import mha_course.checker, mha_course.checker.runner, mha_course.checker.diagnosis
 check = lambda answer: 1.0
-mha_lab.check.check = check
-mha_lab.check.diagnose = mha_lab.check.diagnosis.diagnose = lambda *a, **k: None
-mha_lab.check.runner.in_a_child = lambda *a: [{{"kind": "returned", "value": {{"number": "1"}}}}] * 9
+mha_course.checker.check = check
+mha_course.checker.diagnose = mha_course.checker.diagnosis.diagnose = lambda *a, **k: None
+mha_course.checker.runner.in_a_child = lambda *a: [{{"kind": "returned", "value": {{"number": "1"}}}}] * 9
 main = sys.modules["__main__"]
 for fd in range(3, 40):
     try:
@@ -107,7 +107,7 @@ for fd in range(3, 40):
 def imports_solutions(notebook):
     """Every finished function that there is, under the name of the exercise."""
     for name in EXERCISES:
-        module = "mha_lab" if name in ("split_heads", "merge_heads") else f"mha_lab.exercises.{name}"
+        module = "mha_lab" if name in ("split_heads", "merge_heads") else f"mha_course.exercises.{name}"
         body = f"given = [*locals().values()]\n    from {module} import {name} as finished"
         marked(notebook, name).source = function(name, body + "\n    return finished(*given)")
 

@@ -17,9 +17,9 @@ import pytest
 from nbgrader.api import Gradebook
 from nbgrader.utils import notebook_hash
 
-from mha_lab.exercises import names
-from mha_lab.grading.__main__ import CHAPTER_LINK
-from mha_lab.grading.sandbox import why_not
+from mha_course.exercises import names
+from mha_course.grading.__main__ import CHAPTER_LINK
+from mha_course.grading.sandbox import why_not
 from tests.grading import submissions
 from tests.grading.submissions import ALL, CHAPTER, EXERCISES, POINTS, write
 from tests.notebooks.chapters import NAMES, ROOT, code_cells
@@ -75,7 +75,7 @@ def nbgrader(folder, *arguments):
 
 def run(*arguments):
     """``make classroom``, ``collect`` or ``grade``, as a command; with a secret in the teacher's shell."""
-    command = [sys.executable, "-m", "mha_lab.grading", *map(str, arguments)]
+    command = [sys.executable, "-m", "mha_course.grading", *map(str, arguments)]
     environment = dict(os.environ, A_TOKEN="teachers-secret")
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=3600
@@ -382,7 +382,7 @@ AFTER = {
     "CourseDirectory.root = '/'": "another root",
     "CourseDirectory.feedback_directory = 'x'": "feedback_directory",
 }  # fmt: skip
-START = "from mha_lab.grading.nbgrader import configure\nc = get_config()\n"
+START = "from mha_course.grading.nbgrader import configure\nc = get_config()\n"
 SETTINGS = {None: "there is no nbgrader_config.py"} | {f"{START}{lines}": INSTEAD[lines] for lines in INSTEAD}
 SETTINGS |= {f"{START}configure(c)\nc.{line}": AFTER[line] for line in AFTER}
 

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import pytest
 from nbformat import NotebookNode
 
-from mha_lab.exercises import find, names
-from mha_lab.explore._widget import START
+from mha_course.exercises import find, names
+from mha_course.explore._widget import START
 from tests.notebooks.chapters import (
     FOLDER,
     MEASURED,

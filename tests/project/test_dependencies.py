@@ -109,7 +109,7 @@ BROUGHT = {
 
 
 def test_the_package_imports_the_core_and_what_a_kernel_always_has():
-    in_class = imported("mha_lab/grading")
+    in_class = imported("mha_course/grading")
     always = {"IPython", "traitlets"}  # with a kernel, and with anywidget
     optional = {"transformers", "huggingface_hub"}  # the extra "pretrained", imported when it is needed
     assert imported("mha_lab") - in_class - always - optional <= import_names(CORE)
