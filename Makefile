@@ -57,7 +57,7 @@ publish: setup ## write REPOSITORY=https://github.com/ada/attention wherever the
 
 .PHONY: test-docs
 test-docs: setup ## the examples in the docstrings
-	@$(PY) -m pytest -q -n 2 -p no:nbval -p tests.conftest --doctest-modules mha_lab
+	@$(PY) -m pytest -q -n 2 -p no:nbval -p tests.conftest --doctest-modules mha_lab mha_course
 
 .PHONY: test-fast
 test-fast: setup ## package, exercises, files; one build of the website; one explorable in one browser

@@ -6,9 +6,9 @@ import torch
 
 import mha_lab
 from mha_course import explore
-from mha_lab import toy
 from mha_course.chapters import recall, story_model
 from mha_course.chapters.language_model import Decoder
+from mha_lab import toy
 
 NASTY = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "&amp;", "${x}", "\"'`"]
 

@@ -111,7 +111,8 @@ def install(hub: Path) -> None:
     """The course's environment with JupyterHub in ``env``, and the proxy in ``node_modules``."""
     env, here = hub / "env", ROOT / "hub"
     named = ("pyproject.toml", "constraints.txt", "hub/requirements.txt", "hub/package-lock.json")
-    package = sorted(p for p in (ROOT / "mha_lab").rglob("*") if p.is_file() and p.suffix != ".pyc")
+    files = (path for name in ("mha_lab", "mha_course") for path in (ROOT / name).rglob("*"))
+    package = sorted(path for path in files if path.is_file() and path.suffix != ".pyc")
     if new := changed(hub / ".installed", *(ROOT / name for name in named), *package):
         print(f"installing into {hub} (a few minutes the first time)", flush=True)
         if not (env / "bin" / "pip").exists():

@@ -1,4 +1,4 @@
-"""The course's old places, for one release: ``mha_lab.check`` and its like lead to the modules of ``mha_course``."""
+"""For one release: ``mha_lab.check`` and the like are the modules of ``mha_course`` that they have become."""
 
 import sys
 import warnings

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import mha_lab
 
-ROOT = Path(mha_lab.__file__).parent
+ROOT = Path(mha_lab.__file__).parents[1]
 MODULES = [
-    ".".join(("mha_lab", *path.relative_to(ROOT).with_suffix("").parts))
-    for path in sorted(ROOT.rglob("*.py"))
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted(ROOT.glob("mha_*/**/*.py"))
     if "from jaxtyping import" in path.read_text(encoding="utf-8")
 ]
 NO_TENSORS = {"from_torch", "to_torch", "extra_repr", "__init__"}

@@ -40,7 +40,7 @@ SET_UP = """\
 from importlib.util import find_spec
 from pathlib import Path
 
-if find_spec("mha_lab") is None:  # on Colab, for instance
+if find_spec("mha_course") is None:  # on Colab, for instance
     found = sorted(Path().glob("mha_lab-*.whl"))  # from a handout
     {source}
     %pip install -q {{source}}"""

@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
+import mha_lab
 from mha_course.exercises._finished import code_of
 
 MAX_CHARACTERS = 200  # characters of one text
@@ -27,6 +28,7 @@ _INSTALLED = tuple(
     str(place) + os.sep
     for place in {
         Path(__file__).parents[1],
+        Path(mha_lab.__file__).parent,
         Path(sysconfig.get_path("stdlib")),
         Path(sysconfig.get_path("purelib")),
         Path(sysconfig.get_path("platlib")),

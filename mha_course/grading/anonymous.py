@@ -18,6 +18,7 @@ import numpy
 import torch
 from torch.nn import functional
 
+import mha_course
 import mha_lab
 from mha_course.grading.gradebook import Row
 
@@ -99,10 +100,9 @@ def _known(everything: bool) -> frozenset[str]:
     places = builtins, torch, torch.Tensor, functional, numpy, einops
     found = {*keyword.kwlist, *(name for place in places for name in dir(place))}
     if everything:
-        package = Path(mha_lab.__file__).parent
-        for file in (
-            file for folder in ("", "chapters", "exercises") for file in (package / folder).glob("*.py")
-        ):
+        course = Path(mha_course.__file__).parent
+        folders = Path(mha_lab.__file__).parent, course / "chapters", course / "exercises"
+        for file in (file for folder in folders for file in folder.glob("*.py")):
             with tokenize.open(file) as opened:  # its names only: texts and comments are about people, too
                 tokens = [*tokenize.generate_tokens(opened.readline)]
             found |= {token.string for token in tokens if token.type == tokenize.NAME}

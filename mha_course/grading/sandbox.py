@@ -23,11 +23,13 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+import mha_course
 import mha_lab
 from mha_course.grading import syscalls
 
 KINDS = ("bubblewrap", "podman", "docker", "none")
 IMAGE = "mha-lab-grader"
+OURS = [Path(package.__file__).parent for package in (mha_lab, mha_course)]
 WORKER = ["-m", "mha_course.grading.worker"]
 MEMORY = 4 * 2**30  # bytes that a process may use on top of what it starts with
 PROCESSES = 256  # of a submission at one time
@@ -110,11 +112,11 @@ def _bind(places: dict[Path, str]) -> list[str]:
 
 
 def _places() -> dict[Path, str]:
-    """This Python, its packages and ``mha_lab``, and their places inside, which show no path of the host."""
+    """This Python, its packages and ours, and their places inside, which show no path of the host."""
     folders = {Path(sys.base_prefix).resolve(): "/python"}
     for i, path in enumerate(map(Path, site.getsitepackages())):
         folders[path.resolve()] = f"/packages/{i}"
-    folders[Path(mha_lab.__file__).resolve().parent] = "/package/mha_lab"
+    folders |= {folder.resolve(): f"/package/{folder.name}" for folder in OURS}
     kept: dict[Path, str] = {}
     for path, place in folders.items():
         if path.exists() and not any(path.is_relative_to(other) for other in (Path("/usr"), *kept)):
@@ -131,7 +133,7 @@ def _inside(path: Path) -> str:
 
 
 def _python_path() -> str:
-    folders = [Path(mha_lab.__file__).resolve().parent, *(Path(p).resolve() for p in site.getsitepackages())]
+    folders = [OURS[0].resolve(), *(Path(p).resolve() for p in site.getsitepackages())]
     package, *packages = map(_inside, folders)
     return os.pathsep.join([str(Path(package).parent), *packages])
 
@@ -240,9 +242,9 @@ def _preparation() -> Callable[[], None]:
 
 @cache
 def fingerprint() -> str:
-    """The versions of this package and PyTorch: both sides must draw the same problems from a seed."""
+    """The versions of our packages and PyTorch: both sides must draw the same problems from a seed."""
     found = hashlib.sha256(version("torch").encode())
-    for file in sorted(Path(mha_lab.__file__).parent.rglob("*.py")):
+    for file in sorted(file for folder in OURS for file in folder.rglob("*.py")):
         found.update(file.read_bytes())
     return found.hexdigest()
 

@@ -65,8 +65,9 @@ def test_the_distributions_are_as_an_index_wants_them(made):
     assert [path.suffix for path in built] == [".whl", ".gz"]
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *built], check=True, timeout=600)
     with zipfile.ZipFile(built[0]) as wheel:
-        found = {name for name in wheel.namelist() if name.startswith("mha_lab/")}
-    kept = [path for path in (ROOT / "mha_lab").rglob("*") if "__pycache__" not in path.parts]
+        found = {name for name in wheel.namelist() if name.startswith(("mha_lab/", "mha_course/"))}
+    files = (path for name in ("mha_lab", "mha_course") for path in (ROOT / name).rglob("*"))
+    kept = [path for path in files if "__pycache__" not in path.parts]
     assert found == {str(path.relative_to(ROOT)) for path in kept if path.is_file()}
 
 

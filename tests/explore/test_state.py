@@ -47,7 +47,7 @@ def test_the_installed_extension_is_that_of_the_sources():
 def test_a_custom_property_of_the_style_has_one_meaning():
     """The parts of an explorable inherit it, and so do explorables from the website's style."""
     defined = re.compile(r"(?<![\w(-])--([a-z][\w-]*)\s*:|setProperty\(\"--([\w-]+)")
-    folder = Path(mha_lab.__file__).parent
+    folder = Path(mha_course.__file__).parent
 
     def names(source):
         return {one or other for one, other in defined.findall(source.read_text(encoding="utf-8"))}

@@ -93,7 +93,7 @@ FAILING = {
     "input()": "EOFError",
     "breakpoint()": "breakpoint",
     "get_ipython().kernel": "AttributeError",
-    "from mha_course.checker import check\nresult = check(split_heads)\nprint(result.passed, result.possible)":
+    "from mha_course import check\nresult = check(split_heads)\nprint(result.passed, result.possible)":
         "graded check.\nFalse 1.0\n",
     "print(later(1))\ndef later(x):\n    return x": "NameError",
     "while True:\n    try: [0 for _ in range(10**6)]\n    except Exception: pass": "stopped after 5 seconds",
@@ -274,7 +274,7 @@ def test_a_students_pictures_are_kept_and_described():
 
 def test_a_submissions_own_check_reports_nothing():
     """It would stand in the page beside the verdict, and contradict it; and the progress is the teacher's."""
-    source = f"from mha_course.checker import check, progress\n{RIGHT}\nprint(check(split_heads))\nprogress()"
+    source = f"from mha_course import check, progress\n{RIGHT}\nprint(check(split_heads))\nprogress()"
     cell = new_code_cell(source)
     GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), ResourcesDict())
     said = "The report on split_heads is at its graded check.\n0.0\n"

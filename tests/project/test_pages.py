@@ -71,7 +71,7 @@ def test_stored_outputs_hold_no_script():
             assert not found, (path.name, found)
 
 
-OURS = "(?:mha_lab|tests)/"
+OURS = "(?:mha_lab|mha_course|tests)/"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_each_file_that_a_guide_names_is_there(page, folder):
     names = re.findall(rf"`({folder}[\w./-]+(?:/|\.(?:py|md|js|ipynb)|Containerfile))`", text(f"{page}.md"))
     names = {name for name in names if not re.search("NAME|NN_|double_rows", name)}
     assert len(names) >= 2
-    places = [ROOT, ROOT / "mha_lab"]
+    places = [ROOT, ROOT / "mha_lab", ROOT / "mha_course"]
     assert [name for name in names if not any((place / name).exists() for place in places)] == []
 
 
