@@ -38,6 +38,18 @@ def right(notebook):
     marked(notebook, "split_heads").source = function("split_heads", "return in_pieces(x, num_heads)")
 
 
+def of_the_last_release(notebook):
+    """All right, in a chapter that was handed out while the course was a part of `mha_lab`."""
+    right(notebook)
+    old = "from mha_lab import explore, quiz\nfrom mha_lab.check import check\n"
+    changed = [
+        cell.source.replace("from mha_course import check, explore, quiz\n", old) for cell in notebook.cells
+    ]
+    assert changed != [cell.source for cell in notebook.cells]
+    for cell, source in zip(notebook.cells, changed, strict=True):
+        cell.source = source
+
+
 def from_colab(notebook):
     """All right, as Colab saves it: an older format, no ids, metadata of its own."""
     right(notebook)

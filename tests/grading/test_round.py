@@ -43,6 +43,7 @@ CHANGES = {
     "rearranges": (submissions.rearranges, POINTS),
     "out-of-order": (submissions.out_of_order, POINTS),
     "smuggles": (submissions.smuggles, POINTS),
+    "last-release": (submissions.of_the_last_release, POINTS),
     "Muller, Anna": (submissions.right, POINTS),
     "zed": (submissions.from_colab, POINTS),  # the last one, after all the others
 }
@@ -401,6 +402,21 @@ def test_without_walls_nothing_is_graded(folder, tmp_path, settings, words):
     assert not list(tmp_path.glob("autograded/*/*/*"))
     if settings is not None and "podman" not in settings:
         assert run("layout", tmp_path).returncode == 2
+
+
+def test_a_course_of_the_last_release_goes_on(folder, tmp_path):
+    """Its settings have the old line, which works and says the new one."""
+    shutil.copytree(folder / "source", tmp_path / "source")
+    shutil.copytree(folder / "release", tmp_path / "release")
+    shutil.copy(folder / "gradebook.db", tmp_path)
+    student = "last-release"
+    shutil.copytree(folder / "submitted" / student, tmp_path / "submitted" / student)
+    old = START.replace("mha_course", "mha_lab")
+    (tmp_path / "nbgrader_config.py").write_text(f"{old}configure(c)\n")
+    done = run("grade", tmp_path, CHAPTER)
+    assert done.returncode == 0, done.stderr
+    assert "write `mha_course.grading`" in done.stderr
+    assert list(tmp_path.glob(f"autograded/{student}/{CHAPTER}/{CHAPTER}.ipynb"))
 
 
 @pytest.mark.parametrize("arguments", [["grade", "", CHAPTER], ["grade", "{}", ""], ["grade", "{}", "../x"]])
