@@ -57,7 +57,7 @@ publish: setup ## write REPOSITORY=https://github.com/ada/attention wherever the
 
 .PHONY: test-docs
 test-docs: setup ## the examples in the docstrings
-	@$(PY) -m pytest -q -n 2 -p no:nbval -p tests.conftest --doctest-modules mha_lab
+	@$(PY) -m pytest -q -n 2 -p no:nbval -p tests.conftest --doctest-modules mha_lab mha_course
 
 .PHONY: test-fast
 test-fast: setup ## package, exercises, files; one build of the website; one explorable in one browser
@@ -161,19 +161,19 @@ COURSE ?= course
 
 .PHONY: classroom
 classroom: setup ## a course for nbgrader in COURSE=course: each chapter is an assignment, or only CHAPTER=03
-	@$(PY) -m mha_lab.grading layout "$(COURSE)" $(CHAPTER)
+	@$(PY) -m mha_course.grading layout "$(COURSE)" $(CHAPTER)
 
 .PHONY: collect
 collect: setup ## take the submissions of CHAPTER=03 from ZIP=file.zip of Moodle or Canvas, or from nbgrader's exchange, into COURSE=course
-	@$(PY) -m mha_lab.grading collect "$(COURSE)" "$(CHAPTER)" --zip "$(ZIP)"
+	@$(PY) -m mha_course.grading collect "$(COURSE)" "$(CHAPTER)" --zip "$(ZIP)"
 
 .PHONY: grade
 grade: setup ## autograde CHAPTER=03 in COURSE=course: points, feedback, tables, report; JOBS=2 at a time, or one for each core
-	@$(PY) -m mha_lab.grading grade "$(COURSE)" "$(CHAPTER)" --jobs "$(or $(JOBS),0)"
+	@$(PY) -m mha_course.grading grade "$(COURSE)" "$(CHAPTER)" --jobs "$(or $(JOBS),0)"
 
 .PHONY: report
 report: setup ## what to teach next, from the graded submissions of CHAPTER=03 in COURSE=course: two pages
-	@$(PY) -m mha_lab.grading report "$(COURSE)" "$(CHAPTER)"
+	@$(PY) -m mha_course.grading report "$(COURSE)" "$(CHAPTER)"
 
 .PHONY: exercise
 exercise: setup ## a skeleton of all parts of an exercise: NAME=double_rows CHAPTER=03

@@ -5,9 +5,10 @@ from functools import cache
 import torch
 
 import mha_lab
-from mha_lab import explore, toy
-from mha_lab.chapters import recall, story_model
-from mha_lab.chapters.language_model import Decoder
+from mha_course import explore
+from mha_course.chapters import recall, story_model
+from mha_course.chapters.language_model import Decoder
+from mha_lab import toy
 
 NASTY = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "&amp;", "${x}", "\"'`"]
 

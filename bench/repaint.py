@@ -7,10 +7,10 @@ import torch
 
 from bench.browser import CHROMIUM, open_chromium, show
 from bench.firefox import FIREFOX, Firefox
-from mha_lab import explore
-from mha_lab.chapters import recall, story_model
-from mha_lab.chapters.language_model import Decoder
-from mha_lab.explore._model import MAX_SIZES
+from mha_course import explore
+from mha_course.chapters import recall, story_model
+from mha_course.chapters.language_model import Decoder
+from mha_course.explore._model import MAX_SIZES
 
 MOVES = 300
 MEDIAN, LATE = 16, 33  # ms: a frame, and two

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from mha_course.chapters import prose, story_model
+from mha_course.chapters.language_model import Decoder
 from mha_lab import MultiHeadAttention
-from mha_lab.chapters import prose, story_model
-from mha_lab.chapters.language_model import Decoder
 from mha_lab.positions import Rotary, rotary_frequencies, yarn_attention_factor, yarn_frequencies
 
 TRAINED, LENGTHS, SEEDS, STEPS = 32, (32, 64, 128), range(5), 400

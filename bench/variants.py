@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.side_by_side import ratio
+from mha_course.chapters.latent import LatentAttention, attend_with_latent_cache
 from mha_lab import MultiHeadAttention, causal_mask
-from mha_lab.chapters.latent import LatentAttention, attend_with_latent_cache
 from mha_lab.heads import merge_heads
 from mha_lab.scores import QueryKeyNorm, SoftcappedScore
 

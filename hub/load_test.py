@@ -348,8 +348,8 @@ async def returned(hub: Hub, students: list[Student]) -> dict[str, float]:
     """Collect, grade, return; and whether everybody got the own page and the points that were earned."""
     seconds, chapter = {}, students[0].chapter
     for title, command in {
-        "collect": ["mha_lab.grading", "collect", str(hub.course), "03"],
-        "grade": ["mha_lab.grading", "grade", str(hub.course), "03"],
+        "collect": ["mha_course.grading", "collect", str(hub.course), "03"],
+        "grade": ["mha_course.grading", "grade", str(hub.course), "03"],
         "return": ["nbgrader", "release_feedback", chapter, "--log-level=WARN"],
     }.items():
         begun = time.monotonic()

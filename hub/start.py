@@ -44,7 +44,7 @@ LONGEST = 40  # letters of HUB: the sockets of a kernel are below it, and Linux 
 # the files, and no links, go into the folder that students pull from.
 RELEASE = """import shutil, sys
 from pathlib import Path
-from mha_lab.grading.course import settings
+from mha_course.grading.course import settings
 course, (pull, *chapters) = Path.cwd(), sys.argv[1:]
 api = settings(course)
 api.config.ExchangeReleaseAssignment.force = True
@@ -111,7 +111,8 @@ def install(hub: Path) -> None:
     """The course's environment with JupyterHub in ``env``, and the proxy in ``node_modules``."""
     env, here = hub / "env", ROOT / "hub"
     named = ("pyproject.toml", "constraints.txt", "hub/requirements.txt", "hub/package-lock.json")
-    package = sorted(p for p in (ROOT / "mha_lab").rglob("*") if p.is_file() and p.suffix != ".pyc")
+    files = (path for name in ("mha_lab", "mha_course") for path in (ROOT / name).rglob("*"))
+    package = sorted(path for path in files if path.is_file() and path.suffix != ".pyc")
     if new := changed(hub / ".installed", *(ROOT / name for name in named), *package):
         print(f"installing into {hub} (a few minutes the first time)", flush=True)
         if not (env / "bin" / "pip").exists():
@@ -152,7 +153,7 @@ def hand_out(hub: Path, teacher: str) -> None:
     pull.mkdir(exist_ok=True)
     if pull.stat().st_uid == 0:
         run("chown", "--recursive", "--no-dereference", f"{teacher}:", pull)
-    layout = ["-m", "mha_lab.grading", "layout", course, "--chapters", copies]
+    layout = ["-m", "mha_course.grading", "layout", course, "--chapters", copies]
     run(python, *layout, cwd=hub, **as_teacher)
     stems = [chapter.stem for chapter in chapters]
     run(python, "-W", "ignore", "-c", RELEASE, pull, *stems, cwd=course, **as_teacher)

@@ -1,9 +1,8 @@
 """mha_lab: multi-head attention in small, finished pieces that the chapters build and then import.
 
 All masks follow one convention: boolean, ``True`` = may attend, broadcastable to
-``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier; matplotlib and
-widgets are imported when ``mha_lab.plot`` and ``mha_lab.explore`` are first used. ``mha_lab.chapters`` has
-a module for each subject of chapters 06 to 14.
+``(batch, heads, query, key)``. Importing this package imports torch and nothing heavier; matplotlib is
+imported when ``mha_lab.plot`` is first used. The course that is made of these pieces is ``mha_course``.
 
 A public function checks its arguments before it computes anything. It raises ``TypeError`` for a wrong type
 or dtype, and ``ValueError`` for a shape, size, number or device that does not fit; its docstring says more
@@ -13,6 +12,7 @@ only if it can raise for another reason, or if it checks nothing.
 from importlib import import_module
 from types import ModuleType
 
+from mha_lab import _moved
 from mha_lab.attention import masked_softmax, scaled_dot_product_attention, scaled_dot_product_scores
 from mha_lab.heads import merge_heads, split_heads
 from mha_lab.masks import (
@@ -34,7 +34,6 @@ __all__ = [
     "RelativePositionBias",
     "SingleHeadAttention",
     "causal_mask",
-    "explore",
     "mask_from_additive",
     "mask_from_blocked",
     "mask_to_additive",
@@ -51,6 +50,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in ("explore", "plot", "toy"):
+    if name in ("plot", "toy", *_moved.PLACES):
         return import_module(f"mha_lab.{name}")
     raise AttributeError(f"module 'mha_lab' has no attribute {name!r}")

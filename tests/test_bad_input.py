@@ -15,12 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import mha_course
 import mha_lab
+from mha_course.chapters.flash import flash_attention
 from mha_lab import MultiHeadAttention as Layer
 from mha_lab import masked_softmax, merge_heads, split_heads
 from mha_lab import scaled_dot_product_attention as attention
 from mha_lab import scaled_dot_product_scores as scores
-from mha_lab.chapters.flash import flash_attention
 
 pytestmark = pytest.mark.unchecked
 
@@ -300,8 +301,8 @@ SCALED = {  # every way in for a scale
     "dropout": lambda q, k, v, scale: attention(q, k, v, scale=scale, dropout_p=0.1),
     "axes that broadcast": lambda q, k, v, scale: attention(q[None], k, v, scale=scale),
     "flash_attention": lambda q, k, v, scale: flash_attention(q, k, v, scale=scale),
-    "explore.query": lambda q, k, v, scale: mha_lab.explore.query(x(3, 2), x(3, 2), scale=scale),
-    "assigned": lambda q, k, v, scale: setattr(mha_lab.explore.query(x(3, 2), x(3, 2)), "scale", scale),
+    "explore.query": lambda q, k, v, scale: mha_course.explore.query(x(3, 2), x(3, 2), scale=scale),
+    "assigned": lambda q, k, v, scale: setattr(mha_course.explore.query(x(3, 2), x(3, 2)), "scale", scale),
 }
 NOT_FINITE = (math.nan, math.inf, -math.inf, 10**400)
 NO_NUMBERS = (True, torch.tensor(0.5), torch.tensor([0.5, 0.5]), "x")

@@ -11,7 +11,7 @@ from tests.notebooks.chapters import ROOT
 from tools import exercise
 from tools.exercise import TRIES
 
-PARTS = ("mha_lab", "tests", "tools", "bench", "notebooks", "docs")
+PARTS = ("mha_lab", "mha_course", "tests", "tools", "bench", "notebooks", "docs")
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "CITATION.cff", "Makefile")
 
 
@@ -62,7 +62,7 @@ def test_a_new_exercise_is_whole_and_a_broken_one_is_told_what_to_do(tmp_path):
     assert said.endswith("double_rows: all is right\n"), said[-2000:]
 
     tries.write_text(TRIES.format(name="double_rows").replace("| wrong: as it came", "| right"))
-    module = tmp_path / "mha_lab" / "exercises" / "double_rows.py"
+    module = tmp_path / "mha_course" / "exercises" / "double_rows.py"
     more = '"added-to-itself": Mistake("Your function adds `x` to itself.", STEP, (lambda x: x + x,)),'
     more += '"typed": Mistake("Your numbers are negative.", STEP, ()),'
     module.write_text(module.read_text().replace("},\n)", f"{more}\n    }},\n)") + "import os\n")
@@ -77,6 +77,7 @@ def test_a_new_exercise_is_whole_and_a_broken_one_is_told_what_to_do(tmp_path):
     assert to_do[2].startswith("added-to-itself: on 8 of 8 sets of problems, ")
     typed = "tests/check/tries/02_double_rows_a.txt, tests/check/tries/02_double_rows_b.txt"
     assert to_do[3] == (
-        f"do what the failed test above says, in one of mha_lab/exercises/double_rows.py, {typed}, {claims}"
+        "do what the failed test above says, in one of "
+        f"mha_course/exercises/double_rows.py, {typed}, {claims}"
     )
     assert "run: make format" in to_do

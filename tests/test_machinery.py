@@ -13,6 +13,10 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.utils import parametrizations
 from torch.utils.flop_counter import FlopCounterMode
 
+from mha_course.chapters.language_model import Decoder, ablate_head
+from mha_course.chapters.latent import LatentAttention, attend_with_latent_cache
+from mha_course.chapters.modern import group_kv_heads
+from mha_course.chapters.streaming import attend_in_stream
 from mha_lab import (
     AdditiveScore,
     MultiHeadAttention,
@@ -23,10 +27,6 @@ from mha_lab import (
     mask_from_additive,
     padding_mask,
 )
-from mha_lab.chapters.language_model import Decoder, ablate_head
-from mha_lab.chapters.latent import LatentAttention, attend_with_latent_cache
-from mha_lab.chapters.modern import group_kv_heads
-from mha_lab.chapters.streaming import attend_in_stream
 from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import Rotary, rotary_frequencies
 from mha_lab.scores import AlibiScore, QueryKeyNorm, RotaryScore, SoftcappedScore, TransformSequence

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mha_lab import quiz
-from mha_lab.exercises import find
-from mha_lab.quiz import _paper
+from mha_course import quiz
+from mha_course.exercises import find
+from mha_course.quiz import _paper
 from tests.notebooks.chapters import NAMES, code_cells, markdown, read
 
 QUESTIONS = quiz.names()

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import mha_lab
 
-ROOT = Path(mha_lab.__file__).parent
+ROOT = Path(mha_lab.__file__).parents[1]
 MODULES = [
-    ".".join(("mha_lab", *path.relative_to(ROOT).with_suffix("").parts))
-    for path in sorted(ROOT.rglob("*.py"))
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted(ROOT.glob("mha_*/**/*.py"))
     if "from jaxtyping import" in path.read_text(encoding="utf-8")
 ]
 NO_TENSORS = {"from_torch", "to_torch", "extra_repr", "__init__"}
@@ -49,10 +49,12 @@ def mentions_a_bare_tensor(annotation):
 MANY_SHAPES = {  # parameters of all shapes in one list, or a function that compares shapes itself
     "mha_lab._inplace.applies",
     "mha_lab.multihead.torch_parameters",
-    "mha_lab.chapters.induction.fit",
-    "mha_lab.chapters.language_model.expect_kept",
-    "mha_lab.explore._model.forward",
-} | {name for name in CALLABLES if name.startswith("mha_lab.chapters.variants.") and name.endswith("parts")}
+    "mha_course.chapters.induction.fit",
+    "mha_course.chapters.language_model.expect_kept",
+    "mha_course.explore._model.forward",
+} | {
+    name for name in CALLABLES if name.startswith("mha_course.chapters.variants.") and name.endswith("parts")
+}
 
 
 @pytest.mark.parametrize("name", sorted(CALLABLES.keys() - MANY_SHAPES))

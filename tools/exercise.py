@@ -19,7 +19,7 @@ from tools.sync import ROOT, chapter_paths
 
 MODULE = '''"""Chapter {number}: say in a few words what is asked."""
 
-from mha_lab.exercises import Exercise, Mistake
+from mha_course.exercises import Exercise, Mistake
 
 STEP = "{step}"
 
@@ -81,7 +81,7 @@ STUB = '''def {name}(x):
 def new(name: str, number: str) -> int:
     """Write the skeleton; of the existing files, only the chapter changes."""
     chapters = [path for path in chapter_paths(ROOT / "notebooks") if path.name.startswith(number)]
-    module = ROOT / "mha_lab" / "exercises" / f"{name}.py"
+    module = ROOT / "mha_course" / "exercises" / f"{name}.py"
     if len(chapters) != 1:
         return _stop(f"no chapter {number!r}: say CHAPTER=03, for instance")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
@@ -118,12 +118,12 @@ def new(name: str, number: str) -> int:
 
 def check(name: str) -> int:
     """Run the checks of this exercise; 0 if all is right, else a line for each thing to do."""
-    module = ROOT / "mha_lab" / "exercises" / f"{name}.py"
+    module = ROOT / "mha_course" / "exercises" / f"{name}.py"
     if not module.exists():
         return _stop(
             f"there is no {module.relative_to(ROOT)}: make exercise NAME={name} CHAPTER=03 writes one"
         )
-    from mha_lab.exercises import find
+    from mha_course.exercises import find
 
     chapter = find(name).chapter
     tries = sorted((ROOT / "tests" / "check" / "tries").glob(f"{chapter[:2]}*.txt"))

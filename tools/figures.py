@@ -16,6 +16,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mha_course.chapters import story_model, variants
 from mha_lab import (
     MultiHeadAttention,
     causal_mask,
@@ -26,7 +27,6 @@ from mha_lab import (
     split_heads,
     toy,
 )
-from mha_lab.chapters import story_model, variants
 from mha_lab.positions import sinusoidal_positions
 
 FOLDER = Path(__file__).parents[1] / "figures"

@@ -15,7 +15,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from mha_lab.exercises import names
+from mha_course.exercises import names
 from tools.notebooks import to_text
 from tools.sheets import ASKED
 from tools.sync import LAUNCH, chapter_paths

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from mha_lab.exercises import Exercise, find
-from mha_lab.exercises._to_say import to_say
+from mha_course.exercises import Exercise, find
+from mha_course.exercises._to_say import to_say
 from tools.sync import Chapter
 
 PLACE = "*The website has the list here: `make site` builds it.*"  # so that the repository need not keep it

@@ -32,14 +32,14 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
-from mha_lab.exercises import find, names
+from mha_course.exercises import find, names
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
 MERGED = ROOT / "build" / "chapters"
 PREDICT = "predict"  # the tag of a cell whose outputs answer a prediction
 # What JupyterLab writes when it opens a chapter, so that opening changes nothing, but no version of Python:
-# labextension/main.js in mha_lab/explore knows that another version is no change of the reader's.
+# labextension/main.js in mha_course/explore knows that another version is no change of the reader's.
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {

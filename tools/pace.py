@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from nbformat import NotebookNode
 
-from mha_lab.exercises import names
+from mha_course.exercises import names
 
 WORDS_A_MINUTE = 180
 PREDICTION = 1.0

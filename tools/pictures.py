@@ -52,7 +52,7 @@ def all_same(outputs: Iterable, others: Iterable) -> bool:
 
 def pytest_configure() -> None:
     """Each cell that nbval compares is compared once more."""
-    from mha_lab.explore._widget import START  # not above: a plugin is loaded before jaxtyping can check
+    from mha_course.explore._widget import START  # not above: a plugin is loaded before jaxtyping can check
 
     texts_are_same = plugin.IPyNbCell.compare_outputs
 

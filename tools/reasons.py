@@ -20,9 +20,9 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from mha_lab import quiz
-from mha_lab.exercises import find, names
-from mha_lab.exercises._to_say import to_say
+from mha_course import quiz
+from mha_course.exercises import find, names
+from mha_course.exercises._to_say import to_say
 from tools.notebooks import read_whole
 from tools.sync import Chapter, chapter_paths
 

@@ -44,8 +44,8 @@ find_python() {
 # A mark that is newer than what it was made from, and a Python that still runs: nothing to do.
 if [ -f "$READY" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
     # JupyterLab reads copies of the explorables' scripts.
-    newer=$(find pyproject.toml setup.py "$CONSTRAINTS" tools/setup.sh hub/overrides.json mha_lab/explore/*.js \
-        mha_lab/explore/*.css mha_lab/explore/labextension -newer "$READY" 2>/dev/null)
+    newer=$(find pyproject.toml setup.py "$CONSTRAINTS" tools/setup.sh hub/overrides.json mha_course/explore/*.js \
+        mha_course/explore/*.css mha_course/explore/labextension -newer "$READY" 2>/dev/null)
     [ -z "$newer" ] && exit 0
 fi
 # The first time, pip shows its progress; after a change, only what is wrong.

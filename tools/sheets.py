@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from nbformat import NotebookNode
 
-from mha_lab.exercises import Exercise, find
-from mha_lab.quiz import Question, question
+from mha_course.exercises import Exercise, find
+from mha_course.quiz import Question, question
 from tools import mistakes
 from tools.pace import EXERCISE, core, cost
 from tools.sync import Chapter

@@ -26,8 +26,9 @@ import nbformat
 from nbformat import NotebookNode
 from PIL import Image
 
-from mha_lab import explore, toy
-from mha_lab.explore import _widget
+from mha_course import explore
+from mha_course.explore import _widget
+from mha_lab import toy
 from tools import mistakes, reasons, sheets
 from tools.notebooks import PREDICT, read_whole
 from tools.pace import minutes

@@ -21,9 +21,9 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from mha_lab.exercises import find
-from mha_lab.explore import _widget
-from mha_lab.quiz import EXIT_FORMS, EXIT_QUIZ, FORMS, SHORT_TEST, _paper
+from mha_course.exercises import find
+from mha_course.explore import _widget
+from mha_course.quiz import EXIT_FORMS, EXIT_QUIZ, FORMS, SHORT_TEST, _paper
 from tools.notebooks import clean, files, read_whole
 from tools.pace import EXERCISE, LEFT_OUT, has_optional_parts, minutes
 
@@ -40,7 +40,7 @@ SET_UP = """\
 from importlib.util import find_spec
 from pathlib import Path
 
-if find_spec("mha_lab") is None:  # on Colab, for instance
+if find_spec("mha_course") is None:  # on Colab, for instance
     found = sorted(Path().glob("mha_lab-*.whl"))  # from a handout
     {source}
     %pip install -q {{source}}"""
@@ -176,12 +176,12 @@ def synced(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
     teaching = root / "docs" / "teaching.md"
     yield teaching, between(teaching.read_text(encoding="utf-8"), "exercises", exercise_table(chapters))
     names = [name for chapter in chapters for name, _, _ in chapter.exercises]
-    yield root / "mha_lab" / "exercises" / "order.txt", "\n".join(names) + "\n"
+    yield root / "mha_course" / "exercises" / "order.txt", "\n".join(names) + "\n"
     for name, (make, asked, seeds) in PAPER.items():
         page = root / "docs" / f"{name}.md"
         forms = [f"## {title.capitalize()}\n\n{make(asked, seed)}" for title, seed in seeds.items()]
         yield page, between(page.read_text(encoding="utf-8"), "forms", "\n\n".join(forms))
-    yield root / "mha_lab" / "explore" / "colours.js", _widget.colours()
+    yield root / "mha_course" / "explore" / "colours.js", _widget.colours()
     citation = root / "CITATION.cff"
     text = re.sub(r"(?m)^repository-code: .*\n", "", citation.read_text(encoding="utf-8"))
     line = f'repository-code: "{where}"\n' if published(where) else ""

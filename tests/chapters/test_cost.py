@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mha_lab import MultiHeadAttention
-from mha_lab.chapters.cost import (
+from mha_course.chapters.cost import (
     Traffic,
     attention_bytes,
     attention_flops,
@@ -16,6 +15,7 @@ from mha_lab.chapters.cost import (
     measure_memory,
     measure_time,
 )
+from mha_lab import MultiHeadAttention
 
 BATCH, N_Q, N_K, HEADS, D_K = 3, 5, 7, 2, 11
 D_MODEL = HEADS * D_K

@@ -8,10 +8,10 @@ from functools import cache
 import pytest
 import torch
 
+from mha_course.chapters import language_model, story_model
+from mha_course.chapters.language_model import ablate_head, next_token_loss
+from mha_course.chapters.story_model import probe, sample
 from mha_lab import MultiHeadAttention
-from mha_lab.chapters import language_model, story_model
-from mha_lab.chapters.language_model import ablate_head, next_token_loss
-from mha_lab.chapters.story_model import probe, sample
 from tests.chapters.test_smaller_caches import aligned, grouped, shares
 from tests.notebooks.chapters import read
 

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from mha_course.chapters.cost import kept_for_backward
+from mha_course.chapters.flash import flash_attention, merge_sums
 from mha_lab import causal_mask, scaled_dot_product_attention
-from mha_lab.chapters.cost import kept_for_backward
-from mha_lab.chapters.flash import flash_attention, merge_sums
 from tests.references import MASKS, TOLERANCE, assert_close, looped_attention, mask_of_kind, problem
 
 

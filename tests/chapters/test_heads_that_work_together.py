@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import mha_lab
+from mha_course.chapters import induction, prose
+from mha_course.chapters.induction import induction_score, predictable_loss, repeated
+from mha_course.chapters.language_model import Decoder, ablate_head, next_token_loss, previous_token_score
 from mha_lab import MultiHeadAttention
-from mha_lab.chapters import induction, prose
-from mha_lab.chapters.induction import induction_score, predictable_loss, repeated
-from mha_lab.chapters.language_model import Decoder, ablate_head, next_token_loss, previous_token_score
 from mha_lab.scores import RelativePositionBias
 from tests.chapters.test_induction import SEEDS
 from tests.notebooks.chapters import read

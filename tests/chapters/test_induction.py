@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 import torch
 
-from mha_lab.chapters.induction import induction_score, predictable_loss, repeated, train
-from mha_lab.chapters.language_model import Decoder, ablate_head, previous_token_score
+from mha_course.chapters.induction import induction_score, predictable_loss, repeated, train
+from mha_course.chapters.language_model import Decoder, ablate_head, previous_token_score
 from tests.references import assert_close
 
 # One seed among the slow tests; `make test-trainings` tries the other four.

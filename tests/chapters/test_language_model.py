@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mha_lab import AdditiveScore, MultiHeadAttention, RelativePositionBias, causal_mask, mask_to_blocked
-from mha_lab.chapters.language_model import (
+from mha_course.chapters.language_model import (
     Decoder,
     ablate_head,
     generate,
@@ -17,9 +16,10 @@ from mha_lab.chapters.language_model import (
     previous_token_score,
     sample,
 )
-from mha_lab.chapters.story_model import load
-from mha_lab.chapters.story_model import sample as sample_stories
-from mha_lab.exercises.predict_cache import predict_cache
+from mha_course.chapters.story_model import load
+from mha_course.chapters.story_model import sample as sample_stories
+from mha_course.exercises.predict_cache import predict_cache
+from mha_lab import AdditiveScore, MultiHeadAttention, RelativePositionBias, causal_mask, mask_to_blocked
 from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, RotaryScore
 from tests.references import TOLERANCE, assert_close

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
+from mha_course.chapters.latent import LatentAttention, attend_with_latent_cache, cache_numbers
 from mha_lab import MultiHeadAttention, causal_mask, padding_mask
-from mha_lab.chapters.latent import LatentAttention, attend_with_latent_cache, cache_numbers
 from tests.references import TOLERANCE, Shapes, assert_close
 
 BATCH, N, D_MODEL, HEADS = 2, 9, 17, 3

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from mha_lab import scaled_dot_product_attention
-from mha_lab.chapters.linear import (
+from mha_course.chapters.linear import (
     LinearState,
     elu_plus_one,
     largest_weights,
@@ -12,6 +11,7 @@ from mha_lab.chapters.linear import (
     linear_attention_recurrent,
     linear_attention_weights,
 )
+from mha_lab import scaled_dot_product_attention
 from tests.references import TOLERANCE, assert_close
 
 BATCH, HEADS, N, D_K, D_V = 2, 3, 7, 5, 11

@@ -11,9 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy, pad, scaled_dot_product_attention
 
 from bench import rope
+from mha_course.chapters import story_model
+from mha_course.chapters.language_model import Decoder
 from mha_lab import MultiHeadAttention, causal_mask, scaled_dot_product_scores
-from mha_lab.chapters import story_model
-from mha_lab.chapters.language_model import Decoder
 from mha_lab.masks import sliding_window_mask
 from tests.chapters.test_five_trainings import SEEDS
 from tests.notebooks.chapters import markdown, read

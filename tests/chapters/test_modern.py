@@ -7,10 +7,10 @@ import importlib
 import pytest
 import torch
 
+from mha_course.chapters.language_model import Decoder, attend_with_cache, generate
+from mha_course.chapters.latent import LatentAttention
+from mha_course.chapters.modern import align_kv_heads, from_transformers, group_kv_heads, to_transformers
 from mha_lab import MultiHeadAttention, causal_mask
-from mha_lab.chapters.language_model import Decoder, attend_with_cache, generate
-from mha_lab.chapters.latent import LatentAttention
-from mha_lab.chapters.modern import align_kv_heads, from_transformers, group_kv_heads, to_transformers
 from mha_lab.heads import repeat_kv
 from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import Rotary

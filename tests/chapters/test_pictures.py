@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from mha_course.chapters import pictures
 from mha_lab import causal_mask, plot, positions
-from mha_lab.chapters import pictures
 from tests.test_plot import smallest
 
 

@@ -7,9 +7,9 @@ import tomllib
 import pytest
 import torch
 
+from mha_course.chapters import pretrained
+from mha_course.chapters.pretrained import Unavailable, from_bert, from_gpt2
 from mha_lab import MultiHeadAttention, causal_mask, padding_mask
-from mha_lab.chapters import pretrained
-from mha_lab.chapters.pretrained import Unavailable, from_bert, from_gpt2
 from tests.no_network import refusing
 from tests.notebooks.chapters import ROOT
 from tests.references import assert_close
@@ -120,7 +120,7 @@ def test_an_older_transformers_than_the_declared_one_is_refused(monkeypatch):
 
 OFFLINE = """
 import sys
-from mha_lab.chapters import pretrained
+from mha_course.chapters import pretrained
 print("transformers" in sys.modules)
 try:
     pretrained.read("gpt2", "a dog saw a cat")

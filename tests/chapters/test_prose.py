@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mha_lab.chapters import prose
-from mha_lab.chapters.language_model import ablate_head, next_token_loss, previous_token_score
-from mha_lab.chapters.prose import LETTERS, TEXT, decode, encode, excerpts, train
+from mha_course.chapters import prose
+from mha_course.chapters.language_model import ablate_head, next_token_loss, previous_token_score
+from mha_course.chapters.prose import LETTERS, TEXT, decode, encode, excerpts, train
 
 SEEDS = [pytest.param(seed, marks=pytest.mark.training if seed else pytest.mark.slow) for seed in range(5)]
 

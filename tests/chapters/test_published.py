@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mha_lab.chapters import published
-from mha_lab.chapters.published import MODELS, Published, cache_bytes, cache_numbers
+from mha_course.chapters import published
+from mha_course.chapters.published import MODELS, Published, cache_bytes, cache_numbers
 
 transformers = pytest.importorskip("transformers")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mha_lab.chapters.recall import (
+from mha_course.chapters.recall import (
     RecallBatch,
     RecallModel,
     fit,

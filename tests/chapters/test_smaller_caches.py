@@ -5,10 +5,10 @@ import copy
 import pytest
 import torch
 
+from mha_course.chapters import story_model
+from mha_course.chapters.language_model import Block
+from mha_course.chapters.modern import align_kv_heads, group_kv_heads
 from mha_lab import MultiHeadAttention
-from mha_lab.chapters import story_model
-from mha_lab.chapters.language_model import Block
-from mha_lab.chapters.modern import align_kv_heads, group_kv_heads
 
 TASKS = ("sense", "pronoun")
 

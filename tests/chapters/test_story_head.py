@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mha_lab.chapters.story_model import FIRST, HE, SECOND, SHE, WORDS, encode, load, questions
+from mha_course.chapters.story_model import FIRST, HE, SECOND, SHE, WORDS, encode, load, questions
 
 MODEL = load()
 TEXTS = [(text, right[0] == "she") for text, right, _ in questions("pronoun", 400)]

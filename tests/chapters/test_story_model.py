@@ -7,10 +7,9 @@ import statistics
 import pytest
 import torch
 
-from mha_lab import AdditiveScore, MultiHeadAttention
-from mha_lab.chapters import language_model, story_model
-from mha_lab.chapters.language_model import ablate_head, generate
-from mha_lab.chapters.story_model import (
+from mha_course.chapters import language_model, story_model
+from mha_course.chapters.language_model import ablate_head, generate
+from mha_course.chapters.story_model import (
     EITHER,
     FILE,
     FIRST,
@@ -31,6 +30,7 @@ from mha_lab.chapters.story_model import (
     save,
     train,
 )
+from mha_lab import AdditiveScore, MultiHeadAttention
 from mha_lab.scores import RotaryScore
 from tests.notebooks.chapters import read
 from tests.references import assert_close

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from mha_course.chapters import story_model
+from mha_course.chapters.streaming import attend_in_stream
 from mha_lab import MultiHeadAttention, causal_mask
-from mha_lab.chapters import story_model
-from mha_lab.chapters.streaming import attend_in_stream
 from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, QueryKeyNorm, SoftcappedScore

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from mha_course.chapters import variants
+from mha_course.chapters.variants import copy_weights, parts
 from mha_lab import AdditiveScore, MultiHeadAttention, causal_mask, mask_to_blocked, padding_mask
-from mha_lab.chapters import variants
-from mha_lab.chapters.variants import copy_weights, parts
 
 BATCH, N, HEADS, D_K = 2, 5, 3, 7
 D_MODEL = HEADS * D_K

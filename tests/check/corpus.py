@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mha_lab.check.diagnosis import Diagnosis, diagnose
-from mha_lab.check.runner import in_this_process, read
-from mha_lab.exercises import Exercise, Rng, copies, find
+from mha_course.checker.diagnosis import Diagnosis, diagnose
+from mha_course.checker.runner import in_this_process, read
+from mha_course.exercises import Exercise, Rng, copies, find
 from tests.notebooks.chapters import NAMES, code_cells
 from tests.notebooks.chapters import read as chapter
 
@@ -79,7 +79,7 @@ def agrees(exercise: Exercise, answer: Callable[..., Any], problem: tuple) -> bo
 def named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """The function under the exercise's name, as a learner would define it."""
     f = function
-    if isinstance(f, FunctionType) and not f.__module__.startswith("mha_lab"):
+    if isinstance(f, FunctionType) and not f.__module__.startswith(("mha_lab", "mha_course")):
         answer = FunctionType(f.__code__, f.__globals__, name, f.__defaults__, f.__closure__)
         answer.__kwdefaults__ = f.__kwdefaults__
     else:

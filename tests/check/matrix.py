@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from mha_lab.check import runner
-from mha_lab.check.diagnosis import Diagnosis
-from mha_lab.check.report import make
-from mha_lab.exercises import find
+from mha_course.checker import runner
+from mha_course.checker.diagnosis import Diagnosis
+from mha_course.checker.report import make
+from mha_course.exercises import find
 from tests.check.claims import false_of
 from tests.check.corpus import Try, tries
 from tests.notebooks.chapters import FOLDER

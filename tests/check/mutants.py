@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mha_lab.exercises import find
+from mha_course.exercises import find
 
 OPERATORS = {
     ast.Add: (ast.Sub,), ast.Sub: (ast.Add,), ast.Pow: (ast.Mult,), ast.Mult: (ast.Div, ast.Add),

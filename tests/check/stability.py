@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from mha_lab.check import runner
-from mha_lab.exercises import Exercise, Rng, find
+from mha_course.checker import runner
+from mha_course.exercises import Exercise, Rng, find
 from tests.check.claims import unclaimed
 from tests.check.corpus import Try, agrees, diagnosis_of, tries
 

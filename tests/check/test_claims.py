@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from mha_lab.exercises import Rng, find
+from mha_course.exercises import Rng, find
 from tests.check.claims import CLAIMS, SEED, numbers
 
 pytestmark = pytest.mark.unchecked

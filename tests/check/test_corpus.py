@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
-from mha_lab.check import runner
-from mha_lab.check.report import make
-from mha_lab.exercises import find, names
+from mha_course.checker import runner
+from mha_course.checker.report import make
+from mha_course.exercises import find, names
 from tests.check.claims import false_of, unclaimed, untrue
 from tests.check.corpus import tries
 from tests.check.matrix import (

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from mha_lab.check.diagnosis import diagnose
-from mha_lab.exercises import deviations, find, per_head_weights
-from mha_lab.exercises._results import Outcome, Plain
+from mha_course.checker.diagnosis import diagnose
+from mha_course.exercises import deviations, find, per_head_weights
+from mha_course.exercises._results import Outcome, Plain
 from tests.check.corpus import diagnosis_of, named
 
 OTHER_NUMBERS = Outcome("returned", Plain("float32", np.zeros((2, 2), np.float32)))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mha_lab
-from mha_lab.check import errors, trace
+from mha_course.checker import errors, trace
 
 pytestmark = [
     pytest.mark.unchecked,  # the jaxtyping checker has errors of its own for a wrong argument

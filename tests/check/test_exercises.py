@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import mha_lab
-from mha_lab.check import check, trace
-from mha_lab.check.report import points
-from mha_lab.exercises import Rng, find, names
+from mha_course.checker import check, trace
+from mha_course.checker.report import points
+from mha_course.exercises import Rng, find, names
 from tests.check.corpus import diagnosis_of, named
 from tests.notebooks.chapters import code_cells, markdown, read
 from tools.notebooks import exercise_of

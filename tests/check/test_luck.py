@@ -5,7 +5,7 @@ import statistics
 import pytest
 import torch
 
-from mha_lab.exercises import Rng, find
+from mha_course.exercises import Rng, find
 from tests.check.corpus import diagnosis_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # wrong answers pass wrong arguments

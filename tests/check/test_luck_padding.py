@@ -5,10 +5,10 @@ import inspect
 import pytest
 import torch
 
-from mha_lab.exercises import Rng, find
-from mha_lab.exercises import _padding as padding
-from mha_lab.exercises._results import plain
-from mha_lab.exercises.sees_padding import INPUTS, PAIRS
+from mha_course.exercises import Rng, find
+from mha_course.exercises import _padding as padding
+from mha_course.exercises._results import plain
+from mha_course.exercises.sees_padding import INPUTS, PAIRS
 
 pytestmark = [pytest.mark.slow, pytest.mark.unchecked]  # wrong answers pass wrong arguments
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mha_lab.check.runner import SECONDS
-from mha_lab.exercises import Rng, find, names
+from mha_course.checker.runner import SECONDS
+from mha_course.exercises import Rng, find, names
 from tests.check.claims import untrue
 from tests.check.corpus import agrees, diagnosis_of
 from tests.check.mutants import mutants

@@ -12,11 +12,11 @@ from datetime import date
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
-import mha_lab.check
-from mha_lab.check import _progress as kept
-from mha_lab.check import check, progress
-from mha_lab.check.diagnosis import Diagnosis
-from mha_lab.exercises import Exercise, find, names
+import mha_course.checker
+from mha_course.checker import _progress as kept
+from mha_course.checker import check, progress
+from mha_course.checker.diagnosis import Diagnosis
+from mha_course.exercises import Exercise, find, names
 from tests.notebooks import chapters
 from tools.notebooks import exercise_of
 
@@ -222,9 +222,11 @@ TROUBLE = {
 
 @pytest.mark.parametrize("trouble", TROUBLE)
 def test_whatever_the_system_refuses_is_one_line_and_no_error(file, monkeypatch, capsys, trouble):
-    monkeypatch.setattr(mha_lab.check, "run", lambda *_: [])  # the answer itself needs a system that works
+    monkeypatch.setattr(
+        mha_course.checker, "run", lambda *_: []
+    )  # the answer itself needs a system that works
     monkeypatch.setattr(Exercise, "trials", lambda *_: [])
-    monkeypatch.setattr(mha_lab.check, "diagnose", lambda *_: Diagnosis(None))
+    monkeypatch.setattr(mha_course.checker, "diagnose", lambda *_: Diagnosis(None))
     monkeypatch.setattr(kept, "PATIENCE", 0.05)
     monkeypatch.setattr(kept.sys, "platform", "linux")
     with full_disk() if trouble == "a full disk" else nullcontext(TROUBLE[trouble](file, monkeypatch)):

@@ -7,11 +7,11 @@ import pytest
 import torch
 from IPython.core.formatters import DisplayFormatter
 
-from mha_lab.check import CheckResult, check, solution
-from mha_lab.check.diagnosis import Diagnosis
-from mha_lab.check.report import Report, _difference, make
-from mha_lab.exercises import Rng, find, names
-from mha_lab.exercises._results import plain
+from mha_course.checker import CheckResult, check, solution
+from mha_course.checker.diagnosis import Diagnosis
+from mha_course.checker.report import Report, _difference, make
+from mha_course.exercises import Rng, find, names
+from mha_course.exercises._results import plain
 from tests.notebooks.chapters import code_cells, read
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mha_lab.check import runner
-from mha_lab.check.report import make
-from mha_lab.exercises import CHANGEABLE, Rng, find, names
+from mha_course.checker import runner
+from mha_course.checker.report import make
+from mha_course.exercises import CHANGEABLE, Rng, find, names
 from tests.check.corpus import diagnosis_of, named
 
 pytestmark = [pytest.mark.unchecked, pytest.mark.filterwarnings("ignore")]

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import mha_lab
-from mha_lab.check import check, diagnosis, runner
-from mha_lab.check.runner import Plain, decode, encode, in_a_child, in_this_process
-from mha_lab.exercises import Rng, find
-from mha_lab.exercises.split_heads import split_heads as solution
+from mha_course.checker import check, diagnosis, runner
+from mha_course.checker.runner import Plain, decode, encode, in_a_child, in_this_process
+from mha_course.exercises import Rng, find
+from mha_course.exercises.split_heads import split_heads as solution
 from mha_lab.heads import split_heads as finished
 from tests.check.corpus import named
 
@@ -316,7 +316,7 @@ def test_tensors_come_back_as_they_were(shape, dtype):
 COLD = """
 import torch
 from torch.func import jacrev
-from mha_lab.check import check, runner
+from mha_course.checker import check, runner
 runner.PATIENCE = 100  # the processor's time counts
 
 def leaks_future(attention, n, d_model):

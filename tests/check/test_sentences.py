@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from mha_lab.check.diagnosis import Diagnosis
-from mha_lab.exercises import find
-from mha_lab.exercises._results import Plain
+from mha_course.checker.diagnosis import Diagnosis
+from mha_course.exercises import find
+from mha_course.exercises._results import Plain
 from tests.check.claims.sentences import denied
 
 ROWS, SQUARE = Plain("float32", np.ones((2, 3))), Plain("float32", np.eye(2))

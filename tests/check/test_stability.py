@@ -2,7 +2,7 @@
 
 import pytest
 
-from mha_lab.exercises import Exercise, Mistake, find, names
+from mha_course.exercises import Exercise, Mistake, find, names
 from tests.check.corpus import Try
 from tests.check.stability import accepted, quick, raising, unstable
 

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from packaging.utils import canonicalize_name
 
-from mha_lab.explore._widget import START
+from mha_course.explore._widget import START
 from tests.colab import like_colab
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, output_texts, read, without_measured
 from tools.handout import distributions
@@ -65,8 +65,9 @@ def test_the_distributions_are_as_an_index_wants_them(made):
     assert [path.suffix for path in built] == [".whl", ".gz"]
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *built], check=True, timeout=600)
     with zipfile.ZipFile(built[0]) as wheel:
-        found = {name for name in wheel.namelist() if name.startswith("mha_lab/")}
-    kept = [path for path in (ROOT / "mha_lab").rglob("*") if "__pycache__" not in path.parts]
+        found = {name for name in wheel.namelist() if name.startswith(("mha_lab/", "mha_course/"))}
+    files = (path for name in ("mha_lab", "mha_course") for path in (ROOT / name).rglob("*"))
+    kept = [path for path in files if "__pycache__" not in path.parts]
     assert found == {str(path.relative_to(ROOT)) for path in kept if path.is_file()}
 
 

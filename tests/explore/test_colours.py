@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-import mha_lab
+import mha_course
 from bench import examples
 from bench.browser import THEMES, needs_chromium
+from mha_course.explore._widget import COLOURS, shared
 from mha_lab import _colours, plot
-from mha_lab.explore._widget import COLOURS, shared
 
-FOLDER = Path(mha_lab.__file__).parent / "explore"
+FOLDER = Path(mha_course.__file__).parent / "explore"
 ROLES = ("query", "key", "value")
 # Of JupyterLab, of the website's dark theme (pydata-sphinx-theme) and of VS Code's.
 GROUNDS = {"light": ["#ffffff"], "dark": ["#111111", "#14181e", "#1f1f1f"]}

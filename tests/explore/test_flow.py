@@ -8,7 +8,7 @@ import torch
 import mha_lab
 from bench import examples
 from bench.browser import PHONE, finger, needs_chromium, show, state
-from mha_lab import explore
+from mha_course import explore
 from mha_lab.heads import merge_heads
 
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}

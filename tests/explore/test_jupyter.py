@@ -19,7 +19,7 @@ from jupyter_client import BlockingKernelClient
 
 from bench.browser import FOCUS, PATIENCE, TOLD, needs_chromium
 from bench.firefox import needs_firefox
-from mha_lab.grading.needed import needed
+from mha_course.grading.needed import needed
 from tests.notebooks.chapters import NAMES, code_cells, read
 
 pytestmark = [pytest.mark.browser, needs_chromium]

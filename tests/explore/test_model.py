@@ -5,10 +5,10 @@ import torch
 
 from bench import examples
 from bench.browser import PHONE, needs_chromium, show
-from mha_lab import explore
-from mha_lab.chapters import story_model
-from mha_lab.chapters.language_model import Decoder, ablate_head, next_token_loss
-from mha_lab.explore._model import ACTS, MAX_BYTES, forward, packed, rounded
+from mha_course import explore
+from mha_course.chapters import story_model
+from mha_course.chapters.language_model import Decoder, ablate_head, next_token_loss
+from mha_course.explore._model import ACTS, MAX_BYTES, forward, packed, rounded
 
 START = "Ada amused Ben because"
 SHE, HE = story_model.NUMBER["she"], story_model.NUMBER["he"]

@@ -11,7 +11,8 @@ import torch
 import mha_lab
 from bench import examples
 from bench.browser import needs_chromium, show
-from mha_lab import explore, plot, toy
+from mha_course import explore
+from mha_lab import plot, toy
 from mha_lab.heads import split_heads
 
 pytestmark = [pytest.mark.browser, needs_chromium]

@@ -7,9 +7,10 @@ import torch
 
 from bench import examples
 from bench.browser import PHONE, finger, needs_chromium, show, state
-from mha_lab import explore, masked_softmax
-from mha_lab.chapters.flash import flash_attention, merge_sums
-from mha_lab.exercises import find
+from mha_course import explore
+from mha_course.chapters.flash import flash_attention, merge_sums
+from mha_course.exercises import find
+from mha_lab import masked_softmax
 
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}
 RESCALED = ("l and o", "o", "neither")

@@ -9,7 +9,8 @@ from axe_playwright_python.sync_playwright import Axe
 
 from bench import examples
 from bench.browser import DESK, PHONE, THEMES, finger, needs_chromium
-from mha_lab import explore, toy
+from mha_course import explore
+from mha_lab import toy
 
 pytestmark = [pytest.mark.browser, needs_chromium]
 

@@ -9,7 +9,8 @@ import torch
 import mha_lab
 from bench import examples
 from bench.browser import DESK, PHONE, THEMES, finger, needs_chromium, state
-from mha_lab import explore, positions
+from mha_course import explore
+from mha_lab import positions
 from mha_lab.scores import AlibiScore, RotaryScore
 
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from bench import examples
 from bench.browser import PHONE, THEMES, finger, needs_chromium
-from mha_lab import explore
+from mha_course import explore
 
 KINDS = ("choice", "number", "cell", "bars")
 SECRET = "This sentence comes after."

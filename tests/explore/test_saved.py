@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bench import examples
 from bench.browser import needs_chromium
-from mha_lab.explore._widget import START
+from mha_course.explore._widget import START
 from tests.explore.test_jupyter import OWN, Opened, end_kernels, serving
 from tests.notebooks.chapters import ROOT
 from tools.notebooks import METADATA, WIDGET

@@ -7,7 +7,8 @@ import torch
 
 from bench import examples
 from bench.browser import PHONE, finger, needs_chromium
-from mha_lab import explore, scaled_dot_product_attention
+from mha_course import explore
+from mha_lab import scaled_dot_product_attention
 
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}
 FACTORS = {"no scale": 1.0, "1/sqrt(d_k)": None, "1/d_k": "1/d_k"}

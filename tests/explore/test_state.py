@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import mha_course
 import mha_lab
 from bench import examples
-from mha_lab import MultiHeadAttention, _colours, explore, toy
-from mha_lab.chapters.language_model import Decoder
-from mha_lab.explore._widget import HERE, module
+from mha_course import explore
+from mha_course.chapters.language_model import Decoder
+from mha_course.explore._widget import HERE, module
+from mha_lab import MultiHeadAttention, _colours, toy
 
 LEAVES_THE_PAGE = r"https?://(?!www\.w3\.org/2000/svg)|fetch\(|innerHTML|insertAdjacentHTML|eval\("
 
@@ -22,7 +24,7 @@ LEAVES_THE_PAGE = r"https?://(?!www\.w3\.org/2000/svg)|fetch\(|innerHTML|insertA
 @pytest.mark.parametrize("name", explore.__all__)
 def test_a_module_is_small_asks_for_nothing_and_writes_labels_as_text(name):
     """SECURITY.md promises it. Sizes are those of the sources: a module also gets a copy of shared.js."""
-    folder = Path(mha_lab.__file__).parent / "explore"
+    folder = Path(mha_course.__file__).parent / "explore"
     own = "alone.js", "colours.js", "labextension/main.js"
     for source in (folder / f"{name}.js", folder / "shared.js", *(folder / other for other in own)):
         assert not re.search(LEAVES_THE_PAGE, source.read_text(encoding="utf-8"))
@@ -45,7 +47,7 @@ def test_the_installed_extension_is_that_of_the_sources():
 def test_a_custom_property_of_the_style_has_one_meaning():
     """The parts of an explorable inherit it, and so do explorables from the website's style."""
     defined = re.compile(r"(?<![\w(-])--([a-z][\w-]*)\s*:|setProperty\(\"--([\w-]+)")
-    folder = Path(mha_lab.__file__).parent
+    folder = Path(mha_course.__file__).parent
 
     def names(source):
         return {one or other for one, other in defined.findall(source.read_text(encoding="utf-8"))}
@@ -66,7 +68,7 @@ output = types.ModuleType("google.colab.output")
 output.enable_custom_widget_manager = lambda: calls.append("enabled")
 output._widgets = types.SimpleNamespace(_installed_url="where-colab-has-its-manager")
 sys.modules["google.colab.output"] = output
-from mha_lab import explore
+from mha_course import explore
 _, metadata = explore.split(3, 2, 3)._repr_mimebundle_()
 explore.mask(torch.zeros(3, 3))
 manager = metadata["application/vnd.jupyter.widget-view+json"]["colab"]["custom_widget_manager"]["url"]

@@ -14,8 +14,8 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from PIL import Image
 
 from bench import examples
+from mha_course.explore._widget import COLOURS, START
 from mha_lab import plot
-from mha_lab.explore._widget import COLOURS, START
 from tools.notebooks import clean
 
 

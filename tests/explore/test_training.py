@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 
 from bench import examples
 from bench.browser import PHONE, finger, needs_chromium, show, state
-from mha_lab import explore
-from mha_lab.chapters import recall
-from mha_lab.explore import _training as training
-from mha_lab.explore._widget import START
+from mha_course import explore
+from mha_course.chapters import recall
+from mha_course.explore import _training as training
+from mha_course.explore._widget import START
 from tests.notebooks.chapters import FOLDER
 
 CLOSE = {"atol": 1e-6, "rtol": 1e-6}

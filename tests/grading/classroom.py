@@ -22,8 +22,8 @@ import nbformat
 from nbformat import NotebookNode
 
 from bench.side_by_side import seconds, verdict
-from mha_lab.exercises import find, names
-from mha_lab.grading import record
+from mha_course.exercises import find, names
+from mha_course.grading import record
 from tests.check.corpus import tries
 from tests.notebooks.chapters import ROOT
 
@@ -59,7 +59,7 @@ def hand_in(course: Path, chapter: str, count: int) -> list[str]:
 
 def start(course: Path, chapter: str, jobs: int) -> subprocess.Popen:
     """The command that grades, in a group of its own, with its words in a file."""
-    command = [sys.executable, "-m", "mha_lab.grading", "grade", str(course), chapter, f"--jobs={jobs}"]
+    command = [sys.executable, "-m", "mha_course.grading", "grade", str(course), chapter, f"--jobs={jobs}"]
     with (course / "said.txt").open("ab") as said:
         return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
 
@@ -101,7 +101,7 @@ def outcome(course: Path, chapter: str, students: list[str]) -> dict[str, bytes]
 def differences(folder: Path, number: str, count: int, jobs: int) -> list[str]:
     """Grade the three copies; whatever is not as it should be."""
     course = folder / "whole"
-    subprocess.run([sys.executable, "-m", "mha_lab.grading", "layout", course], cwd=ROOT, check=True,
+    subprocess.run([sys.executable, "-m", "mha_course.grading", "layout", course], cwd=ROOT, check=True,
                    stdout=subprocess.DEVNULL, timeout=600)  # fmt: skip
     (course / ".secret").write_bytes(b"the same problems in all courses")
     (chapter,) = (path.name for path in (course / "release").glob(f"{number}_*"))

@@ -18,11 +18,11 @@ from random import Random
 
 from nbformat import NotebookNode
 
-from mha_lab.exercises import find
-from mha_lab.grading import report, short_test
-from mha_lab.grading.functions import answers, definitions, short
-from mha_lab.grading.gradebook import Row
-from mha_lab.quiz import SHORT_TEST, Idea, Question, question
+from mha_course.exercises import find
+from mha_course.grading import report, short_test
+from mha_course.grading.functions import answers, definitions, short
+from mha_course.grading.gradebook import Row
+from mha_course.quiz import SHORT_TEST, Idea, Question, question
 from tests.check.corpus import Try, tries
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 

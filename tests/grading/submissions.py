@@ -8,7 +8,7 @@ import os
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from mha_lab.exercises import find, names
+from mha_course.exercises import find, names
 
 CHAPTER = "03_splitting_heads"
 EXERCISES = [name for name in names() if find(name).chapter == CHAPTER]
@@ -36,6 +36,18 @@ def right(notebook):
     picture = "import torch\nfrom mha_lab import plot\nplot.show(plot.attention_heatmap(torch.eye(3)))"
     notebook.cells.append(new_code_cell(picture))
     marked(notebook, "split_heads").source = function("split_heads", "return in_pieces(x, num_heads)")
+
+
+def of_the_last_release(notebook):
+    """All right, in a chapter that was handed out while the course was a part of `mha_lab`."""
+    right(notebook)
+    old = "from mha_lab import explore, quiz\nfrom mha_lab.check import check\n"
+    changed = [
+        cell.source.replace("from mha_course import check, explore, quiz\n", old) for cell in notebook.cells
+    ]
+    assert changed != [cell.source for cell in notebook.cells]
+    for cell, source in zip(notebook.cells, changed, strict=True):
+        cell.source = source
 
 
 def from_colab(notebook):
@@ -88,11 +100,11 @@ def swaps_check(notebook):
     lines = "\n".join(map(json.dumps, forged))
     source = f"""
 import os, sys
-import mha_lab.check, mha_lab.check.runner, mha_lab.check.diagnosis
+import mha_course.checker, mha_course.checker.runner, mha_course.checker.diagnosis
 check = lambda answer: 1.0
-mha_lab.check.check = check
-mha_lab.check.diagnose = mha_lab.check.diagnosis.diagnose = lambda *a, **k: None
-mha_lab.check.runner.in_a_child = lambda *a: [{{"kind": "returned", "value": {{"number": "1"}}}}] * 9
+mha_course.checker.check = check
+mha_course.checker.diagnose = mha_course.checker.diagnosis.diagnose = lambda *a, **k: None
+mha_course.checker.runner.in_a_child = lambda *a: [{{"kind": "returned", "value": {{"number": "1"}}}}] * 9
 main = sys.modules["__main__"]
 for fd in range(3, 40):
     try:
@@ -107,7 +119,7 @@ for fd in range(3, 40):
 def imports_solutions(notebook):
     """Every finished function that there is, under the name of the exercise."""
     for name in EXERCISES:
-        module = "mha_lab" if name in ("split_heads", "merge_heads") else f"mha_lab.exercises.{name}"
+        module = "mha_lab" if name in ("split_heads", "merge_heads") else f"mha_course.exercises.{name}"
         body = f"given = [*locals().values()]\n    from {module} import {name} as finished"
         marked(notebook, name).source = function(name, body + "\n    return finished(*given)")
 

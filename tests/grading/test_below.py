@@ -7,8 +7,8 @@ import pytest
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat.v4 import new_code_cell, new_notebook
 
-from mha_lab.grading import below, nbgrader
-from mha_lab.grading.nbgrader import GradeApart, judged
+from mha_course.grading import below, nbgrader
+from mha_course.grading.nbgrader import GradeApart, judged
 from tests.grading.test_round import needs_walls
 
 BODY = "return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)"
@@ -54,9 +54,9 @@ CELLS = {
     "annotated value": f"{ODD}axes: not_there.Pair = (1, 2)\n{SPLIT.replace('1, 2', '*axes')}",
     "a decorator that is there stays": f"{ODD}def twice(f):\n    return lambda *a: f(*a).transpose(1, 2)\n"
     f"@twice\n{TYPED}    {BODY.replace('.transpose(1, 2)', '')}\n",
-    "the name is given away": f"from mha_lab.check import check\nimport torch\n{SPLIT}"
+    "the name is given away": f"from mha_course import check\nimport torch\n{SPLIT}"
     "check(split_heads)\nsplit_heads = split_heads(torch.ones(1, 4, 8), 2)\n",
-    "the name is given away in a block": "from mha_lab.check import check\nimport torch\n"
+    "the name is given away in a block": "from mha_course import check\nimport torch\n"
     f"for _ in range(1):\n{IN}    check(split_heads)\n"
     "    split_heads = split_heads(torch.ones(1, 4, 8), 2)\n",
     "the name is deleted": f"{SPLIT}del split_heads\n",

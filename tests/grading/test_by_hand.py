@@ -7,8 +7,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.api import Gradebook
 
-from mha_lab.grading.__main__ import CONFIGURATION
-from mha_lab.grading.course import settings
+from mha_course.grading.__main__ import CONFIGURATION
+from mha_course.grading.course import settings
 from tests.grading.test_points import solved
 from tests.grading.test_round import needs_walls, run
 

@@ -18,9 +18,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from nbgrader.api import Gradebook
 
-from mha_lab.grading import apart, intake, record
-from mha_lab.grading.__main__ import CONFIGURATION, main
-from mha_lab.grading.course import digest, settings
+from mha_course.grading import apart, intake, record
+from mha_course.grading.__main__ import CONFIGURATION, main
+from mha_course.grading.course import digest, settings
 from tests.grading.test_by_hand import cell
 from tests.grading.test_points import solved
 from tests.grading.test_round import needs_walls, run
@@ -72,7 +72,7 @@ def test_no_more_run_than_may(tmp_path):
 
 def test_what_runs_ends_with_the_one_that_started_it(tmp_path):
     program = (
-        "from functools import partial\nfrom pathlib import Path\nfrom mha_lab.grading import apart\n"
+        "from functools import partial\nfrom pathlib import Path\nfrom mha_course.grading import apart\n"
         "from tests.grading.test_going_on import work\n"
         f"list(apart.each(partial(work, Path({str(tmp_path)!r})), ['hangs'], jobs=1, seconds=60))"
     )
@@ -90,7 +90,7 @@ def test_ctrl_c_while_a_process_is_forked_is_not_lost(tmp_path):
     """Python ignores what is raised in the functions that it calls at a fork, such as those of `logging`."""
     program = (
         "import os, signal, sys\nfrom functools import partial\nfrom pathlib import Path\n"
-        "from mha_lab.grading import apart\nfrom tests.grading.test_going_on import work\n"
+        "from mha_course.grading import apart\nfrom tests.grading.test_going_on import work\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))\n"
         f"list(apart.each(partial(work, Path({str(tmp_path)!r})), ['hangs', 'last'], jobs=1, seconds=60))"
@@ -177,7 +177,7 @@ def submit(folder, student, answer):
 
 
 def started(folder, jobs=2):
-    command = [sys.executable, "-m", "mha_lab.grading", "grade", str(folder), NAME, f"--jobs={jobs}"]
+    command = [sys.executable, "-m", "mha_course.grading", "grade", str(folder), NAME, f"--jobs={jobs}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     # A test that runs in the background of a shell ignores Ctrl-C, and so would what it starts.
     return subprocess.Popen(
@@ -251,7 +251,7 @@ def small_group():
 def test_in_a_small_server_fewer_are_graded_at_a_time_and_too_little_memory_is_one_line(
     course, small_group, monkeypatch, capsys
 ):
-    command = [sys.executable, "-m", "mha_lab.grading", "grade", str(course), NAME, "--jobs=16"]
+    command = [sys.executable, "-m", "mha_course.grading", "grade", str(course), NAME, "--jobs=16"]
     done = subprocess.run(
         command, cwd=ROOT, preexec_fn=small_group, capture_output=True, text=True, check=False, timeout=1800
     )

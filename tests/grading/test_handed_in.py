@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mha_lab.grading import collect, intake, people, shapes
-from mha_lab.grading.__main__ import CONFIGURATION, main
-from mha_lab.grading.submission import taken
+from mha_course.grading import collect, intake, people, shapes
+from mha_course.grading.__main__ import CONFIGURATION, main
+from mha_course.grading.submission import taken
 from tests.grading import handed_in
 from tests.grading.handed_in import Link, Newer, Shape, notebook, pack
 

@@ -7,9 +7,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from mha_lab.grading import intake, limits, record
-from mha_lab.grading.functions import WIDTH, answers, definitions, short
-from mha_lab.grading.source import MAX_BLOCKS, looked_at, syntax_error
+from mha_course.grading import intake, limits, record
+from mha_course.grading.functions import WIDTH, answers, definitions, short
+from mha_course.grading.source import MAX_BLOCKS, looked_at, syntax_error
 from tests.grading import test_going_on
 from tests.grading.test_going_on import ANSWERS, NAME, STUDENTS, submit
 from tests.grading.test_round import needs_walls, run

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mha_lab.grading import intake
+from mha_course.grading import intake
 
 
 def test_a_folder_that_cannot_be_read_stops_nobody(tmp_path, monkeypatch):

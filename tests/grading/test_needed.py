@@ -4,8 +4,8 @@ import pytest
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat.v4 import new_code_cell, new_notebook
 
-from mha_lab.grading import nbgrader
-from mha_lab.grading.needed import READS_ALL, needed
+from mha_course.grading import nbgrader
+from mha_course.grading.needed import READS_ALL, needed
 from tests.check.corpus import tries
 from tests.notebooks.chapters import NAMES, code_cells, read
 

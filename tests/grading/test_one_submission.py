@@ -4,8 +4,8 @@ import pytest
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat.v4 import new_code_cell, new_notebook
 
-from mha_lab.exercises import find
-from mha_lab.grading.nbgrader import GradeApart
+from mha_course.exercises import find
+from mha_course.grading.nbgrader import GradeApart
 from tests.grading.test_round import needs_walls
 
 SPLIT = "def split_heads(x, num_heads):\n    return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)"

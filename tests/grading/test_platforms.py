@@ -5,10 +5,10 @@ import zipfile
 
 import pytest
 
-from mha_lab.grading import intake
-from mha_lab.grading.__main__ import CONFIGURATION, main
-from mha_lab.grading.platforms import canvas, moodle
-from mha_lab.grading.shapes import File, Kind, Refused, kind, pick
+from mha_course.grading import intake
+from mha_course.grading.__main__ import CONFIGURATION, main
+from mha_course.grading.platforms import canvas, moodle
+from mha_course.grading.shapes import File, Kind, Refused, kind, pick
 
 pytestmark = pytest.mark.grading
 CHAPTER = "03_splitting_heads"

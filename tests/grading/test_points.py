@@ -15,11 +15,11 @@ from nbconvert.exporters.exporter import ResourcesDict
 from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
 
-from mha_lab.exercises import find, names
-from mha_lab.grading import nbgrader
-from mha_lab.grading.nbgrader import OUTCOME, Check, GradeApart, Room, Step, _lines, _outputs, judged
-from mha_lab.grading.sandbox import Worker
-from mha_lab.grading.worker import TOO_MUCH
+from mha_course.exercises import find, names
+from mha_course.grading import nbgrader
+from mha_course.grading.nbgrader import OUTCOME, Check, GradeApart, Room, Step, _lines, _outputs, judged
+from mha_course.grading.sandbox import Worker
+from mha_course.grading.worker import TOO_MUCH
 from tests.grading.test_round import needs_walls
 from tests.notebooks.chapters import NAMES, ROOT, code_cells, read
 
@@ -41,7 +41,7 @@ def graded(cells):
 def solved(name):
     """A cell with the solution, among what its module knows."""
     known = f"globals().update({{k: v for k, v in vars(_m).items() if k != {name!r}}})"
-    return f"import mha_lab.exercises.{name} as _m\n{known}\n{inspect.getsource(find(name).answer)}"
+    return f"import mha_course.exercises.{name} as _m\n{known}\n{inspect.getsource(find(name).answer)}"
 
 
 def test_every_solution_earns_its_points():
@@ -93,7 +93,7 @@ FAILING = {
     "input()": "EOFError",
     "breakpoint()": "breakpoint",
     "get_ipython().kernel": "AttributeError",
-    "from mha_lab.check import check\nresult = check(split_heads)\nprint(result.passed, result.possible)":
+    "from mha_course import check\nresult = check(split_heads)\nprint(result.passed, result.possible)":
         "graded check.\nFalse 1.0\n",
     "print(later(1))\ndef later(x):\n    return x": "NameError",
     "while True:\n    try: [0 for _ in range(10**6)]\n    except Exception: pass": "stopped after 5 seconds",
@@ -160,8 +160,8 @@ def test_of_a_cell_that_shows_much_what_fits_into_a_line_is_kept():
 
 
 IMPORTED = {
-    "from mha_lab.exercises.split_heads import split_heads": 0,
-    "from mha_lab.exercises._parts import split as split_heads": 1,
+    "from mha_course.exercises.split_heads import split_heads": 0,
+    "from mha_course.exercises._parts import split as split_heads": 1,
 }
 
 
@@ -260,7 +260,7 @@ PICTURES = {
 
 
 def test_a_students_pictures_are_kept_and_described():
-    sources = [f"{HEATMAP}from mha_lab import explore\n{last}" for last in PICTURES]
+    sources = [f"{HEATMAP}from mha_course import explore\n{last}" for last in PICTURES]
     steps = [{"run": source, "skip": []} for source in sources]
     with Worker("none") as worker:
         said, _ = worker.process.communicate(
@@ -274,7 +274,7 @@ def test_a_students_pictures_are_kept_and_described():
 
 def test_a_submissions_own_check_reports_nothing():
     """It would stand in the page beside the verdict, and contradict it; and the progress is the teacher's."""
-    source = f"from mha_lab.check import check, progress\n{RIGHT}\nprint(check(split_heads))\nprogress()"
+    source = f"from mha_course import check, progress\n{RIGHT}\nprint(check(split_heads))\nprogress()"
     cell = new_code_cell(source)
     GradeApart(isolation="none").preprocess(new_notebook(cells=[cell]), ResourcesDict())
     said = "The report on split_heads is at its graded check.\n0.0\n"

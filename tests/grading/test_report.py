@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 
-from mha_lab import quiz
-from mha_lab.exercises import find, names
-from mha_lab.grading import analysis, report, short_test
-from mha_lab.grading.anonymous import names_nobody, words
-from mha_lab.grading.course import Stop
-from mha_lab.grading.functions import LINES, WIDTH, answers, definitions, short
-from mha_lab.grading.gradebook import Row
-from mha_lab.grading.report import PAGE, TREATED, WITH_NAMES, ask, explorable, make, treated, used
-from mha_lab.quiz import SHORT_TEST, from_mistakes, question
+from mha_course import quiz
+from mha_course.exercises import find, names
+from mha_course.grading import analysis, report, short_test
+from mha_course.grading.anonymous import names_nobody, words
+from mha_course.grading.course import Stop
+from mha_course.grading.functions import LINES, WIDTH, answers, definitions, short
+from mha_course.grading.gradebook import Row
+from mha_course.grading.report import PAGE, TREATED, WITH_NAMES, ask, explorable, make, treated, used
+from mha_course.quiz import SHORT_TEST, from_mistakes, question
 from tests.grading import simulated, test_going_on
 from tests.grading.simulated import BY_CHANCE, IDEA, PICKED, PLANTED, SEED, idea_of, pages, shown, simulate
 from tests.grading.test_round import needs_walls, run
@@ -412,7 +412,7 @@ def test_no_question_loses_the_name_of_a_mistake_when_it_words_it(monkeypatch):
         return answer, wrong
 
     for name in (name for name in quiz.names() if not name.startswith("ch11")):
-        module = import_module(f"mha_lab.quiz.{name.partition('.')[0]}")
+        module = import_module(f"mha_course.quiz.{name.partition('.')[0]}")
         monkeypatch.setattr(module, "from_mistakes", noting, raising=False)
         computed.clear()
         for idea, value in question.__wrapped__(name).wrong.items():

@@ -7,9 +7,9 @@ from axe_playwright_python.sync_playwright import Axe
 from nbformat.v4 import new_code_cell, new_notebook
 
 from bench.browser import needs_chromium
-from mha_lab.exercises import find
-from mha_lab.grading import report
-from mha_lab.grading.gradebook import Row
+from mha_course.exercises import find
+from mha_course.grading import report
+from mha_course.grading.gradebook import Row
 from tests.grading.simulated import CHAPTER, SEED, judged, pages, simulate
 from tests.notebooks.chapters import NAMES, read
 

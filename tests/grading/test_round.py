@@ -17,9 +17,9 @@ import pytest
 from nbgrader.api import Gradebook
 from nbgrader.utils import notebook_hash
 
-from mha_lab.exercises import names
-from mha_lab.grading.__main__ import CHAPTER_LINK
-from mha_lab.grading.sandbox import why_not
+from mha_course.exercises import names
+from mha_course.grading.__main__ import CHAPTER_LINK
+from mha_course.grading.sandbox import why_not
 from tests.grading import submissions
 from tests.grading.submissions import ALL, CHAPTER, EXERCISES, POINTS, write
 from tests.notebooks.chapters import NAMES, ROOT, code_cells
@@ -43,6 +43,7 @@ CHANGES = {
     "rearranges": (submissions.rearranges, POINTS),
     "out-of-order": (submissions.out_of_order, POINTS),
     "smuggles": (submissions.smuggles, POINTS),
+    "last-release": (submissions.of_the_last_release, POINTS),
     "Muller, Anna": (submissions.right, POINTS),
     "zed": (submissions.from_colab, POINTS),  # the last one, after all the others
 }
@@ -75,7 +76,7 @@ def nbgrader(folder, *arguments):
 
 def run(*arguments):
     """``make classroom``, ``collect`` or ``grade``, as a command; with a secret in the teacher's shell."""
-    command = [sys.executable, "-m", "mha_lab.grading", *map(str, arguments)]
+    command = [sys.executable, "-m", "mha_course.grading", *map(str, arguments)]
     environment = dict(os.environ, A_TOKEN="teachers-secret")
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=3600
@@ -382,7 +383,7 @@ AFTER = {
     "CourseDirectory.root = '/'": "another root",
     "CourseDirectory.feedback_directory = 'x'": "feedback_directory",
 }  # fmt: skip
-START = "from mha_lab.grading.nbgrader import configure\nc = get_config()\n"
+START = "from mha_course.grading.nbgrader import configure\nc = get_config()\n"
 SETTINGS = {None: "there is no nbgrader_config.py"} | {f"{START}{lines}": INSTEAD[lines] for lines in INSTEAD}
 SETTINGS |= {f"{START}configure(c)\nc.{line}": AFTER[line] for line in AFTER}
 
@@ -401,6 +402,21 @@ def test_without_walls_nothing_is_graded(folder, tmp_path, settings, words):
     assert not list(tmp_path.glob("autograded/*/*/*"))
     if settings is not None and "podman" not in settings:
         assert run("layout", tmp_path).returncode == 2
+
+
+def test_a_course_of_the_last_release_goes_on(folder, tmp_path):
+    """Its settings have the old line, which works and says the new one."""
+    shutil.copytree(folder / "source", tmp_path / "source")
+    shutil.copytree(folder / "release", tmp_path / "release")
+    shutil.copy(folder / "gradebook.db", tmp_path)
+    student = "last-release"
+    shutil.copytree(folder / "submitted" / student, tmp_path / "submitted" / student)
+    old = START.replace("mha_course", "mha_lab")
+    (tmp_path / "nbgrader_config.py").write_text(f"{old}configure(c)\n")
+    done = run("grade", tmp_path, CHAPTER)
+    assert done.returncode == 0, done.stderr
+    assert "write `mha_course.grading`" in done.stderr
+    assert list(tmp_path.glob(f"autograded/{student}/{CHAPTER}/{CHAPTER}.ipynb"))
 
 
 @pytest.mark.parametrize("arguments", [["grade", "", CHAPTER], ["grade", "{}", ""], ["grade", "{}", "../x"]])

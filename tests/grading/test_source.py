@@ -9,10 +9,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 from nbgrader.api import Gradebook
 
-from mha_lab.grading.__main__ import CONFIGURATION
-from mha_lab.grading.course import settings
-from mha_lab.grading.functions import answers, definitions
-from mha_lab.grading.source import defines, fenced, parse, readable, syntax_error
+from mha_course.grading.__main__ import CONFIGURATION
+from mha_course.grading.course import settings
+from mha_course.grading.functions import answers, definitions
+from mha_course.grading.source import defines, fenced, parse, readable, syntax_error
 from tests.grading.test_by_hand import NAME, assignment
 from tests.grading.test_round import needs_walls, run
 

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from mha_lab.grading import intake
-from mha_lab.grading.submission import _done
+from mha_course.grading import intake
+from mha_course.grading.submission import _done
 
 pytestmark = pytest.mark.grading
 FULL = "OSError: [Errno 28] No space left on device"

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from mha_lab.check import diagnosis
-from mha_lab.exercises import find
-from mha_lab.grading.gradebook import Row
-from mha_lab.grading.summary import GENERAL, advice, by_student, for_the_class
+from mha_course.checker import diagnosis
+from mha_course.exercises import find
+from mha_course.grading.gradebook import Row
+from mha_course.grading.summary import GENERAL, advice, by_student, for_the_class
 
 pytestmark = pytest.mark.grading
 MOST = {"split_heads": 1.0, "merge_heads": 1.0, "essay": 3.0}

@@ -7,8 +7,8 @@ import unicodedata
 
 import pytest
 
-from mha_lab.grading.gradebook import Row
-from mha_lab.grading.tables import as_csv, canvas, defused, grades, moodle
+from mha_course.grading.gradebook import Row
+from mha_course.grading.tables import as_csv, canvas, defused, grades, moodle
 from tests.grading.test_summary import MOST, row
 
 pytestmark = pytest.mark.grading

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import pytest
 from nbformat import NotebookNode
 
-from mha_lab.exercises import find, names
-from mha_lab.explore._widget import START
+from mha_course.exercises import find, names
+from mha_course.explore._widget import START
 from tests.notebooks.chapters import (
     FOLDER,
     MEASURED,
@@ -37,7 +37,8 @@ MAX_MINUTES, MAX_LINES, MAX_WIDTH = 60, 15, 80
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d\d+(?![\w.])")  # with two decimals or more
 HEADING = re.compile(r"^## ", re.MULTILINE)
 NEARBY = 2  # steps after a prediction's own, in which a table can repeat the numbers that answer it
-CORE = {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn", "tqdm", "safetensors", "mha_lab"}
+CORE = {"torch", "numpy", "einops", "jaxtyping", "matplotlib", "seaborn", "tqdm", "safetensors"}
+CORE |= {"mha_course", "mha_lab"}
 ABSOLUTE = (
     r"(?<![\w.:/])/(?:home|Users|root|tmp|usr|opt|mnt|var|private|content)/"
     r"|\b[A-Z]:\\\w|site-packages|ipykernel_\d"

@@ -93,7 +93,7 @@ def imported(*folders):
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module.split(".")[0])
-    return found - sys.stdlib_module_names - {"mha_lab", "tests", "tools", "bench"}
+    return found - sys.stdlib_module_names - {"mha_course", "mha_lab", "tests", "tools", "bench"}
 
 
 def import_names(listed):
@@ -109,11 +109,16 @@ BROUGHT = {
 
 
 def test_the_package_imports_the_core_and_what_a_kernel_always_has():
-    in_class = imported("mha_lab/grading")
+    in_class = imported("mha_course/grading")
     always = {"IPython", "traitlets"}  # with a kernel, and with anywidget
     optional = {"transformers", "huggingface_hub"}  # the extra "pretrained", imported when it is needed
-    assert imported("mha_lab") - in_class - always - optional <= import_names(CORE)
+    assert imported("mha_lab", "mha_course") - in_class - always - optional <= import_names(CORE)
     assert {BROUGHT.get(name, name) for name in in_class} <= import_names(CORE | EXTRAS)
+
+
+def test_the_finished_pieces_need_torch_and_what_draws():
+    drawing = {"IPython", "PIL", "matplotlib", "numpy", "seaborn"}
+    assert imported("mha_lab") == {"jaxtyping", "torch"} | drawing
 
 
 def test_tools_and_tests_import_what_is_listed():
@@ -123,7 +128,7 @@ def test_tools_and_tests_import_what_is_listed():
 
 def test_nothing_is_listed_that_nothing_uses():
     files = [ROOT / name for name in ("Makefile", "CONTRIBUTING.md", ".pre-commit-config.yaml")]
-    for folder in ("mha_lab", "tools", "tests", "bench", "docs/site"):
+    for folder in ("mha_lab", "mha_course", "tools", "tests", "bench", "docs/site"):
         files += (ROOT / folder).rglob("*.py")
     files += (ROOT / "notebooks").glob("*.ipynb")
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
@@ -141,7 +146,7 @@ def test_nothing_is_listed_that_nothing_uses():
 
 def test_importing_the_package_loads_torch_and_nothing_heavier():
     program = (
-        "import sys, torch; before = set(sys.modules); import mha_lab; "
+        "import sys, torch; before = set(sys.modules); import mha_lab, mha_course; "
         "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
     )
     done = subprocess.run(

@@ -18,8 +18,8 @@ import nbformat
 import pytest
 from nbconvert.exporters.exporter import ResourcesDict
 
-from mha_lab.exercises import names
-from mha_lab.grading.nbgrader import GradeApart
+from mha_course.exercises import names
+from mha_course.grading.nbgrader import GradeApart
 from tests.grading import submissions
 from tests.notebooks.chapters import NAMES, code_cells, markdown, output_texts, read, without_measured
 from tools import handout

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from mha_lab.exercises import find, names, ordered
-from mha_lab.exercises._to_say import TO_SAY
+from mha_course.exercises import find, names, ordered
+from mha_course.exercises._to_say import TO_SAY
 from tests.notebooks.chapters import NAMES, ROOT, markdown, read
 from tools import mistakes
 from tools.sync import Chapter, chapter_paths
@@ -36,9 +36,9 @@ def test_a_link_of_a_page_leads_to_a_file_and_a_heading(page):
 
 
 def test_the_limits_that_security_names_are_those_of_the_code():
-    from mha_lab.check import runner
-    from mha_lab.grading import sandbox
-    from mha_lab.grading.nbgrader import GradeApart
+    from mha_course.checker import runner
+    from mha_course.grading import sandbox
+    from mha_course.grading.nbgrader import GradeApart
 
     page = " ".join(text("SECURITY.md").split())
     cell, whole = GradeApart.cell_seconds.default_value, GradeApart.seconds.default_value / 60
@@ -71,7 +71,7 @@ def test_stored_outputs_hold_no_script():
             assert not found, (path.name, found)
 
 
-OURS = "(?:mha_lab|tests)/"
+OURS = "(?:mha_lab|mha_course|tests)/"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_each_file_that_a_guide_names_is_there(page, folder):
     names = re.findall(rf"`({folder}[\w./-]+(?:/|\.(?:py|md|js|ipynb)|Containerfile))`", text(f"{page}.md"))
     names = {name for name in names if not re.search("NAME|NN_|double_rows", name)}
     assert len(names) >= 2
-    places = [ROOT, ROOT / "mha_lab"]
+    places = [ROOT, ROOT / "mha_lab", ROOT / "mha_course"]
     assert [name for name in names if not any((place / name).exists() for place in places)] == []
 
 
@@ -131,9 +131,9 @@ def test_an_easy_exercise_is_worth_one_point_a_medium_two_a_hard_three():
 
 def test_no_explorable_is_without_a_module_a_name_and_an_example():
     from bench import examples
-    from mha_lab import explore
+    from mha_course import explore
 
-    folder = ROOT / "mha_lab" / "explore"
+    folder = ROOT / "mha_course" / "explore"
     pages = {path.stem for path in folder.glob("*.js")} - {"shared", "colours", "alone"}
     sides = {path.stem[1:] for path in folder.glob("_[a-z]*.py")} - {"widget"}
     assert pages == sides == set(explore.__all__) == set(examples.MODULES.values())

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from mha_lab.exercises import find
-from mha_lab.quiz import question
+from mha_course.exercises import find
+from mha_course.quiz import question
 from tests.notebooks.chapters import FOLDER, NAMES, ROOT, markdown, read
 from tools import sheets
 from tools.sync import Chapter

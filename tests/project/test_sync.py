@@ -22,8 +22,8 @@ def copy(tmp_path):
     for folder in ("docs", "notebooks"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns(".*"))
     for folder, name in (("exercises", "order.txt"), ("explore", "colours.js")):
-        (tmp_path / "mha_lab" / folder).mkdir(parents=True)
-        shutil.copy(ROOT / "mha_lab" / folder / name, tmp_path / "mha_lab" / folder)
+        (tmp_path / "mha_course" / folder).mkdir(parents=True)
+        shutil.copy(ROOT / "mha_course" / folder / name, tmp_path / "mha_course" / folder)
     return tmp_path
 
 
@@ -160,7 +160,7 @@ def test_the_set_up_cell_installs_what_there_is_or_says_what_to_do(set_up, tmp_p
 def test_no_other_file_names_the_address():
     """Only what is synced repeats it."""
     own = {"pyproject.toml", "CITATION.cff"}
-    for pattern in ("*.md", "*.toml", "docs/*.md", "mha_lab/**/*.py", "tools/*", ".github/**/*.y*ml"):
+    for pattern in ("*.md", "*.toml", "docs/*.md", "mha_*/**/*.py", "tools/*", ".github/**/*.y*ml"):
         for path in ROOT.glob(pattern):
             if path.is_file() and path.name not in own:
                 assert sync.address() not in path.read_text(encoding="utf-8"), path

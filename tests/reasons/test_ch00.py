@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from mha_lab.chapters import story_model
-from mha_lab.chapters.language_model import ablate_head
+from mha_course.chapters import story_model
+from mha_course.chapters.language_model import ablate_head
 
 MODEL = story_model.load()
 

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from mha_lab.chapters.cost import Traffic
-from mha_lab.chapters.variants import BareAttention, ThreeProjections
+from mha_course.chapters.cost import Traffic
+from mha_course.chapters.variants import BareAttention, ThreeProjections
 
 SIZES = 8, 128, 8, 32  # batch, n, num_heads, d_k
 QUERIES = 8 * 128 * 8 * 32 * 4  # bytes

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from mha_course.chapters import recall
 from mha_lab import MultiHeadAttention
-from mha_lab.chapters import recall
 
 pytestmark = pytest.mark.unchecked
 STEPS = 300

@@ -5,8 +5,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import mha_lab
-from mha_lab.chapters.cost import measure_memory
-from mha_lab.chapters.flash import merge_sums
+from mha_course.chapters.cost import measure_memory
+from mha_course.chapters.flash import merge_sums
 
 resource = pytest.importorskip("resource")  # not on Windows
 

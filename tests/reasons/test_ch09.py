@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import mha_lab
+from mha_course.chapters import story_model
 from mha_lab import MultiHeadAttention, positions
-from mha_lab.chapters import story_model
 from mha_lab.scores import AlibiScore, RotaryScore
 
 PLAIN, BLOCKS = 0, 1  # the numbers of two kernels in torch.nn.attention.SDPBackend

@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from mha_lab.chapters import language_model, story_model
-from mha_lab.chapters.story_model import BREAKS, FIRST, HE, KINDS, LIVES, SECOND, SHE, WORDS
+from mha_course.chapters import language_model, story_model
+from mha_course.chapters.story_model import BREAKS, FIRST, HE, KINDS, LIVES, SECOND, SHE, WORDS
 from mha_lab.positions import sinusoidal_positions
 
 MODEL = story_model.load()

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import mha_lab
+from mha_course.chapters import linear, story_model
+from mha_course.chapters.language_model import Block
 from mha_lab import MultiHeadAttention, causal_mask
-from mha_lab.chapters import linear, story_model
-from mha_lab.chapters.language_model import Block
 from mha_lab.heads import repeat_kv
 from mha_lab.masks import sliding_window_mask
 from tests.chapters.test_five_trainings import SEEDS, train_more

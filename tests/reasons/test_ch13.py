@@ -8,8 +8,8 @@ import torch
 
 import mha_lab
 from bench import rope
+from mha_course.chapters import story_model
 from mha_lab import MultiHeadAttention, positions
-from mha_lab.chapters import story_model
 from mha_lab.positions import Rotary, apply_rotary
 from mha_lab.scores import QueryKeyNorm
 from tests.chapters.test_five_trainings import SEEDS

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
+from mha_course.chapters import induction
+from mha_course.chapters.language_model import Decoder, ablate_head, previous_token_score
 from mha_lab import MultiHeadAttention, causal_mask
-from mha_lab.chapters import induction
-from mha_lab.chapters.language_model import Decoder, ablate_head, previous_token_score
 from mha_lab.scores import RelativePositionBias
 from tests.chapters.test_heads_that_work_together import loss_of, scores, texts, trained
 from tests.chapters.test_induction import SEEDS

@@ -3,7 +3,7 @@
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from bench import examples
-from mha_lab.explore import _widget
+from mha_course.explore import _widget
 
 NAME = "99_one_more"
 LABELLED = ("query", "heads", "mask", "flow", "model", "training")  # explorables that write labels

@@ -27,7 +27,7 @@ from playwright.sync_api import expect
 
 from bench.browser import FOCUS, TOLD, needs_chromium
 from bench.firefox import CALM, DARK, Firefox, needs_firefox
-from mha_lab.explore import _widget
+from mha_course.explore import _widget
 from tests.notebooks.chapters import FOLDER, PATHS, ROOT, markdown, read
 from tests.site import one_more
 from tools import site as tool

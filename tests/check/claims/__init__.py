@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mha_lab.check.diagnosis import Diagnosis, alike
-from mha_lab.exercises import Exercise, Rng, find
-from mha_lab.exercises import _results as compare
-from mha_lab.exercises._results import Trial
+from mha_course.checker.diagnosis import Diagnosis, alike
+from mha_course.exercises import Exercise, Rng, find
+from mha_course.exercises import _results as compare
+from mha_course.exercises._results import Trial
 from tests.check.claims.sentences import denied
 
 SEED = 2000

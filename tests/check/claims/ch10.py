@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from mha_lab.chapters import story_model
-from mha_lab.explore._model import forward, rounded
+from mha_course.chapters import story_model
+from mha_course.explore._model import forward, rounded
 from tests.check.claims.results import claims, of_result
 
 CLAIMS = {

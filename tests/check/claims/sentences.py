@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mha_lab.check.diagnosis import Diagnosis
-from mha_lab.check.runner import Plain
-from mha_lab.exercises import Exercise
-from mha_lab.exercises import _results as compare
+from mha_course.checker.diagnosis import Diagnosis
+from mha_course.checker.runner import Plain
+from mha_course.exercises import Exercise
+from mha_course.exercises import _results as compare
 
 
 def denied(exercise: Exercise, diagnosis: Diagnosis, fresh: Callable[[], list[tuple[bool, Any]]]) -> str:

@@ -1,0 +1,154 @@
+"""How scores become weights, a softmax over the keys, and the wrong forms of it: written once for all."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mha_course.exercises import Choice
+
+Weigh = Callable[[Tensor], Tensor]
+
+
+def right(scores: Tensor) -> Tensor:
+    """Over the last axis."""
+    return torch.softmax(scores, -1)
+
+
+def over(axis: int) -> Weigh:
+    """Over another axis."""
+    return lambda scores: torch.softmax(scores, axis)
+
+
+def without_dim(scores: Tensor) -> Tensor:
+    """The axis that ``torch.nn.functional.softmax`` takes if it gets no ``dim``."""
+    return torch.softmax(scores, 0 if scores.ndim in (0, 1, 3) else 1)
+
+
+def shifted(scores: Tensor) -> Tensor:
+    """Not normalised: the exponentials, after the largest score of each row is subtracted."""
+    return torch.exp(scores - scores.amax(-1, keepdim=True))
+
+
+def with_one_more(scores: Tensor) -> Tensor:
+    """As if each row had one more key, whose score is as large as the largest."""
+    return shifted(scores) / (1 + shifted(scores).sum(-1, keepdim=True))
+
+
+def causal(scores: Tensor) -> Tensor:
+    """Each token sees itself and the tokens before it."""
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return torch.softmax(scores.masked_fill(hidden, -torch.inf), -1)
+
+
+# For each name: which scores it is about, what is said, and how they are weighed.
+FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]]] = {
+    "softmax-over-queries": (
+        "",
+        "Your softmax runs over the queries; it should run over the keys, the last axis.",
+        (over(-2),),
+    ),
+    "softmax-over-heads": (
+        "heads",
+        "Your softmax runs over the heads, so the heads compete with each other. (Without `dim`, "
+        "`F.softmax` runs over axis 1 here.)",
+        (over(1),),
+    ),
+    "softmax-over-the-batch": ("heads", "Your softmax runs over the batch, axis 0.", (over(0),)),
+    "softmax-over-an-axis-from-the-front": (
+        "front",
+        "Your softmax runs over an axis counted from the front; the keys are the last axis, dim=-1.",
+        (over(0), over(1)),
+    ),
+    "softmax-without-dim": (
+        "front",
+        "Your softmax runs over axis 0 if there are three axes, and over axis 1 if there are more, as "
+        "`F.softmax` does without `dim`. The keys are the last axis: dim=-1.",
+        (without_dim,),
+    ),
+    "softmax-over-everything": (
+        "",
+        "Your softmax runs over several axes at once, or over all scores; each row has its own.",
+        (
+            lambda scores: torch.softmax(scores.flatten(), 0).view(scores.shape),
+            lambda scores: torch.softmax(scores.flatten(-2), -1).view(scores.shape),
+        ),
+    ),
+    "no-softmax": (
+        "",
+        "Your function uses the scores as weights: there is no softmax.",
+        (lambda scores: scores,),
+    ),
+    "softmax-twice": (
+        "",
+        "Your function takes the softmax twice.",
+        (lambda scores: torch.softmax(torch.softmax(scores, -1), -1),),
+    ),
+    "log-softmax": (
+        "",
+        "Your function takes the logarithms of the weights.",
+        (lambda scores: torch.log_softmax(scores, -1),),
+    ),
+    "not-divided": (
+        "",
+        "Your weights are exp of the scores, but are not divided by their sum.",
+        (torch.exp, shifted),
+    ),
+    "divided-by-the-sum": (
+        "",
+        "Your function divides the scores by their sum; the softmax takes exp of them first.",
+        (lambda scores: scores / scores.sum(-1, keepdim=True),),
+    ),
+    "one-added-to-the-sum": (
+        "",
+        "Your function adds 1 to the sum of the exponentials, so the weights of a row sum to less than 1.",
+        (with_one_more, lambda scores: torch.exp(scores) / (1 + torch.exp(scores).sum(-1, keepdim=True))),
+    ),
+    "sigmoid-or-relu": (
+        "",
+        "Each of your weights comes from its own score alone, by {}. In a softmax, all keys of a row share a "
+        "weight of 1.",
+        {
+            "a sigmoid": (torch.sigmoid,),
+            "a ReLU": (torch.relu, lambda scores: torch.relu(scores) / scores.shape[-1]),
+        },
+    ),
+    "equal-weights": (
+        "",
+        "In each row, all your weights are equal: the scores are not used.",
+        (lambda scores: torch.full_like(scores, 1 / scores.shape[-1]),),
+    ),
+    "small-weights-dropped": (
+        "",
+        "Your function sets small weights to 0. A softmax gives some weight to each key.",
+        tuple(
+            lambda scores, least=least: (w := right(scores)).masked_fill(w < least, 0)
+            for least in (1e-2, 1e-3)
+        ),
+    ),
+    "causal-mask-kept": (
+        "self",
+        "Your function hides the later tokens from each token, as a decoder does. Nothing is hidden here: "
+        "every token sees all tokens.",
+        (causal,),
+    ),
+}
+
+
+def wrong(section: str, *there: str) -> dict[str, Choice]:
+    """The wrong ways to weigh, as one knob of ``deviations``.
+
+    ``there``: ``heads``, for scores ``(batch, heads, n_q, n_k)``; ``front``, for any axes in front; ``self``,
+    if the tokens attend to each other, and no mask is asked for.
+    """
+    return {name: (says, section, of) for name, (needs, says, of) in FORMS.items() if needs in ("", *there)}
+
+
+# What is put into the weights where a key is hidden, with the mask of what may be seen.
+FILLED = tuple(
+    lambda weights, mask, low=low: weights.masked_fill(~mask, low) for low in (-torch.inf, -1e9, -1e4, -1e20)
+)
+LATE = (
+    "In your function, hidden keys get minus infinity or a large negative number in the place of a weight, "
+    "after the softmax. Put it into the scores, before the softmax."
+)

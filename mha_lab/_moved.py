@@ -1,0 +1,47 @@
+"""For one release: ``mha_lab.check`` and the like are the modules of ``mha_course`` that they have become."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_loader
+from types import ModuleType
+
+PLACES = {name: f"mha_course.{name}" for name in ("chapters", "exercises", "explore", "grading", "quiz")}
+PLACES["check"] = "mha_course.checker"
+LINES = {name: f"from mha_course import {name}" for name in ("check", "explore", "quiz")}
+
+
+def _place(old: str) -> str | None:
+    """``mha_course.checker.report`` for ``mha_lab.check.report``."""
+    package, _, rest = old.partition(".")
+    first, dot, more = rest.partition(".")
+    return f"{PLACES[first]}{dot}{more}" if package == "mha_lab" and first in PLACES else None
+
+
+class Moved(MetaPathFinder, Loader):
+    """Gives the module of the new place under the old name: one module with two names, not a copy."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        place = None if name.endswith(".__main__") else _place(name)  # that one is run, and never imported
+        found = place and find_spec(place)
+        return spec_from_loader(name, self, is_package=found.loader.is_package(place)) if found else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        __import__(_place(name))
+        sys.modules[name] = sys.modules[_place(name)]
+        first = name.removeprefix("mha_lab.")
+        if first in PLACES:
+            line = LINES.get(first, PLACES[first])
+            told = f"`{name}` has moved, and its old name works for one release: write `{line}`."
+            frame = sys._getframe()
+            while "importlib" in frame.f_code.co_filename or frame.f_globals.get("__package__") == "mha_lab":
+                frame = frame.f_back
+            warnings.warn_explicit(told, FutureWarning, frame.f_code.co_filename, frame.f_lineno)
+
+
+sys.meta_path.insert(0, Moved())

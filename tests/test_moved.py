@@ -1,0 +1,78 @@
+"""The names that the course had in ``mha_lab`` work for one release, and say the new line."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import mha_course
+import mha_lab
+from mha_lab import _moved
+
+PARTS = {
+    "check": "runner", "exercises": "split_heads", "quiz": "ch03", "explore": "_mask", "grading": "source",
+    "chapters": "recall",
+}  # fmt: skip
+LINES = {
+    "from mha_lab.check import check; got = check": "from mha_course import check",
+    "from mha_lab import check; got = check.check": "from mha_course import check",
+    "from mha_lab import explore, plot; got = explore.mask": "from mha_course import explore",
+    "import mha_lab.explore; got = mha_lab.explore.mask": "from mha_course import explore",
+    "import mha_lab; got = mha_lab.explore.mask": "from mha_course import explore",
+    "from mha_lab import quiz; got = quiz.question": "from mha_course import quiz",
+    "from mha_lab.chapters import recall; got = recall.record": "mha_course.chapters",
+    "import mha_lab.exercises.split_heads as own; got = own.split_heads": "mha_course.exercises",
+    "from mha_lab.grading.nbgrader import configure; got = configure": "mha_course.grading",
+}
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """As if no old name had been used yet."""
+    for name in [name for name in sys.modules if _moved._place(name)]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in PARTS:
+        monkeypatch.delitem(vars(mha_lab), name, raising=False)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_old_name_is_the_same_module_and_says_the_new_line_once(part, forgotten):
+    new = _moved.PLACES[part]
+    with pytest.warns(FutureWarning, match=f"`mha_lab.{part}` has moved") as told:
+        old = importlib.import_module(f"mha_lab.{part}.{PARTS[part]}")
+    assert old is importlib.import_module(f"{new}.{PARTS[part]}")
+    assert importlib.import_module(f"mha_lab.{part}") is getattr(mha_lab, part) is sys.modules[new]
+    assert sys.modules[new].__name__ == sys.modules[new].__spec__.name == new
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_an_old_line_works_and_points_at_itself(line, forgotten):
+    space = {}
+    with pytest.warns(FutureWarning, match=f"write `{LINES[line]}`") as told:
+        exec(compile(line, "a cell", "exec"), space)
+    assert [(one.filename, one.lineno) for one in told] == [("a cell", 1)]
+    assert space["got"].__module__.startswith("mha_course.")
+
+
+def test_the_old_command_of_a_teacher_works():
+    def run(package):
+        command = [sys.executable, "-m", f"{package}.grading", "--help"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    old, new = run("mha_lab"), run("mha_course")
+    assert (old.returncode, new.returncode) == (0, 0), old.stderr
+    assert old.stdout.replace("mha_lab", "mha_course") == new.stdout
+    assert "write `mha_course.grading`" in old.stderr
+    assert new.stderr == ""
+
+
+def test_no_other_name_is_taken_for_a_moved_one(forgotten):
+    with pytest.raises(ModuleNotFoundError, match=r"mha_lab\.checks"):
+        importlib.import_module("mha_lab.checks")
+    with pytest.warns(FutureWarning, match="quiz"), pytest.raises(ModuleNotFoundError, match=r"quiz\.ch99"):
+        importlib.import_module("mha_lab.quiz.ch99")
+    for package in (mha_lab, mha_course):
+        with pytest.raises(AttributeError, match="no attribute 'checks'"):
+            package.checks  # noqa: B018
