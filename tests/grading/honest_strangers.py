@@ -154,7 +154,9 @@ class Stranger:
 
     student: str  # the folder in `submitted/`, or the name on the platform
     chapter: str
-    door: str  # "folder", "moodle", "moodle flat", "canvas", "again" (a zip that was unpacked and packed again)
+    door: (
+        str  # "folder", "moodle", "moodle flat", "canvas", "again" (a zip that was unpacked and packed again)
+    )
     file: str
     right: tuple[str, ...]
     content: Callable[[dict], bytes]
@@ -170,7 +172,14 @@ STRANGERS: list[Stranger] = []
 
 
 def code(source: str, **more) -> dict:
-    return {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": [], "source": source, **more}
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": {},
+        "outputs": [],
+        "source": source,
+        **more,
+    }
 
 
 def text(source: str) -> dict:
@@ -195,7 +204,9 @@ def solved(notebook: dict, names: str = SOME) -> dict:
 
 
 def saved(notebook: dict, **how) -> bytes:
-    return json.dumps(notebook, **({"indent": 1, "ensure_ascii": False} | how)).encode("utf-8", "surrogatepass")
+    return json.dumps(notebook, **({"indent": 1, "ensure_ascii": False} | how)).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def packed(files: dict[str, bytes]) -> bytes:
@@ -495,20 +506,34 @@ around(
     "import matplotlib.pyplot as plt\nimport ipywidgets as w\nplt.rcParams['text.usetex'] = True\nfig, ax = plt.subplots()\n"
     "ax.plot([1, 2])\nplt.show()\nw.interact(lambda a: print(a), a=(0, 10))\nimport pdb; pdb.set_trace()",
 )
-around("a syntax error of an attempt", "def split_heads(x, num_heads:\n    return", "split_heads(torch.ones(2 3), 2)")
+around(
+    "a syntax error of an attempt",
+    "def split_heads(x, num_heads:\n    return",
+    "split_heads(torch.ones(2 3), 2)",
+)
 
 
 @stranger("a module of their own", right=SOME + " fix_split")
 def _(notebook):
     solved(notebook, SOME + " fix_split")
-    notebook["cells"][2:2] = [code("%%writefile my_heads.py\nimport torch\ndef cut(x, h):\n    return torch.stack(x.chunk(h, -1), 1)\n")]
-    return typed(notebook, split_heads="from my_heads import cut\n\ndef split_heads(x, num_heads):\n    return cut(x, num_heads)")
+    notebook["cells"][2:2] = [
+        code(
+            "%%writefile my_heads.py\nimport torch\ndef cut(x, h):\n    return torch.stack(x.chunk(h, -1), 1)\n"
+        )
+    ]
+    return typed(
+        notebook,
+        split_heads="from my_heads import cut\n\ndef split_heads(x, num_heads):\n    return cut(x, num_heads)",
+    )
 
 
 @stranger("a helper that comes later")
 def _(notebook):
     solved(notebook)
-    typed(notebook, split_heads="def split_heads(x, num_heads):\n    return swap(x.reshape(*x.shape[:2], num_heads, -1))")
+    typed(
+        notebook,
+        split_heads="def split_heads(x, num_heads):\n    return swap(x.reshape(*x.shape[:2], num_heads, -1))",
+    )
     notebook["cells"].append(code("def swap(x):\n    return x.transpose(AXES[0], AXES[1])"))
     notebook["cells"].append(code("AXES = [1, 2]"))
     return notebook
@@ -517,7 +542,10 @@ def _(notebook):
 @stranger("a helper that came before, and is deleted later")
 def _(notebook):
     solved(notebook)
-    typed(notebook, split_heads="def split_heads(x, num_heads):\n    return swap(x.reshape(*x.shape[:2], num_heads, -1))")
+    typed(
+        notebook,
+        split_heads="def split_heads(x, num_heads):\n    return swap(x.reshape(*x.shape[:2], num_heads, -1))",
+    )
     notebook["cells"][5:5] = [code("swap = lambda x: x.transpose(1, 2)")]
     notebook["cells"].append(code("del swap\ndel split_heads\nmath = None"))
     return notebook
@@ -527,7 +555,10 @@ def _(notebook):
 def _(notebook):
     solved(notebook)
     place = at(notebook, "per_head_weights")
-    notebook["cells"].insert(place + 2, code("def split_heads(x, num_heads):  # what if?\n    return x.view(len(x), num_heads, -1, 2)"))
+    notebook["cells"].insert(
+        place + 2,
+        code("def split_heads(x, num_heads):  # what if?\n    return x.view(len(x), num_heads, -1, 2)"),
+    )
     notebook["cells"].append(code("def merge_heads(x):\n    raise NotImplementedError"))
     return notebook
 
@@ -592,7 +623,9 @@ def _(notebook):
 def _(notebook):
     solved(notebook)
     place = at(notebook, "split_heads")
-    notebook["cells"][place] = text("My answer:\n\n```python\n" + RIGHT["split_heads"] + "\n```\n\nIt **works**.")
+    notebook["cells"][place] = text(
+        "My answer:\n\n```python\n" + RIGHT["split_heads"] + "\n```\n\nIt **works**."
+    )
     place = at(notebook, "merge_heads")
     notebook["cells"][place] = {"cell_type": "raw", "metadata": {}, "source": RIGHT["merge_heads"]}
     return notebook
@@ -614,7 +647,11 @@ def _(notebook):
     solved(notebook)
     for i, cell in enumerate(notebook["cells"]):
         cell.pop("id", None)
-        cell["metadata"] = {"id": f"aB{i:03}", "colab": {"base_uri": "https://localhost:8080/", "height": 35}, "cellView": "form"}
+        cell["metadata"] = {
+            "id": f"aB{i:03}",
+            "colab": {"base_uri": "https://localhost:8080/", "height": 35},
+            "cellView": "form",
+        }
         if cell["cell_type"] == "code":
             cell["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["ok\n"]}]
     notebook["nbformat_minor"] = 0
@@ -623,7 +660,11 @@ def _(notebook):
         "accelerator": "GPU",
         "kernelspec": {"name": "python3", "display_name": "Python 3"},
         "language_info": {"name": "python"},
-        "widgets": {"application/vnd.jupyter.widget-state+json": {str(i): {"state": {"value": float("nan")}} for i in range(500)}},
+        "widgets": {
+            "application/vnd.jupyter.widget-state+json": {
+                str(i): {"state": {"value": float("nan")}} for i in range(500)
+            }
+        },
     }
     return notebook
 
@@ -635,7 +676,11 @@ def _(notebook):
         cell.pop("id", None)
         cell["metadata"] = {"vscode": {"languageId": "python"}} if cell["cell_type"] == "code" else {}
     notebook["nbformat_minor"] = 2
-    notebook["metadata"] = {"kernelspec": {"display_name": ".venv (3.11.4)", "language": "python", "name": "python3"}, "language_info": {"name": "python"}, "orig_nbformat": 4}
+    notebook["metadata"] = {
+        "kernelspec": {"display_name": ".venv (3.11.4)", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+        "orig_nbformat": 4,
+    }
     return notebook
 
 
@@ -644,7 +689,11 @@ def _(notebook):
     solved(notebook)
     for i, cell in enumerate(notebook["cells"]):
         cell["source"] = "".join(cell["source"])
-        cell["metadata"] |= {"_uuid": f"{i:040x}", "trusted": True, "execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"}}
+        cell["metadata"] |= {
+            "_uuid": f"{i:040x}",
+            "trusted": True,
+            "execution": {"iopub.status.busy": "2026-01-01T00:00:00Z"},
+        }
         cell["id"] = "same"
         if cell["cell_type"] == "code":
             cell["execution_count"] = i
@@ -657,10 +706,22 @@ def _(notebook):
 def _(notebook):
     solved(notebook)
     shown = {"output_type": "display_data", "metadata": {}, "data": {"image/png": "iVBORw0KGgo" * 120_000}}
-    traced = {"output_type": "error", "ename": "E", "evalue": "v" * 100_000, "traceback": ["\x1b[31m" + "t" * 1000] * 200}
+    traced = {
+        "output_type": "error",
+        "ename": "E",
+        "evalue": "v" * 100_000,
+        "traceback": ["\x1b[31m" + "t" * 1000] * 200,
+    }
     for i in range(10):
         notebook["cells"].append(code(f"print({i})", outputs=[shown, traced]))
-    notebook["cells"].append({"cell_type": "markdown", "metadata": {}, "source": "![a](attachment:a.png)", "attachments": {"a.png": {"image/png": "iVBORw0KGgo" * 10_000}}})
+    notebook["cells"].append(
+        {
+            "cell_type": "markdown",
+            "metadata": {},
+            "source": "![a](attachment:a.png)",
+            "attachments": {"a.png": {"image/png": "iVBORw0KGgo" * 10_000}},
+        }
+    )
     return notebook
 
 
@@ -731,7 +792,9 @@ PERSONS = [
     ("x" * 120, "moodle", "03_splitting_heads.ipynb"),
 ]  # fmt: skip
 for who, how, called in PERSONS:
-    stranger(who, "03", "merge_heads", how, called, indent=None)(lambda notebook: solved(notebook, "merge_heads"))
+    stranger(who, "03", "merge_heads", how, called, indent=None)(
+        lambda notebook: solved(notebook, "merge_heads")
+    )
 
 
 @stranger("zipped on a Mac", door="moodle", file="Homework 3.zip", right="merge_heads")
@@ -742,7 +805,9 @@ def _(notebook):
             "Homework 3/": b"",
             "__MACOSX/Homework 3/._03_splitting_heads.ipynb": resource,
             "Homework 3/.DS_Store": b"\0\0\0\1Bud1",
-            "Homework 3/.ipynb_checkpoints/03_splitting_heads-checkpoint.ipynb": saved(copy.deepcopy(notebook)),
+            "Homework 3/.ipynb_checkpoints/03_splitting_heads-checkpoint.ipynb": saved(
+                copy.deepcopy(notebook)
+            ),
             "Homework 3/03_splitting_heads.ipynb": saved(solved(notebook, "merge_heads")),
             "Homework 3/data/huge.bin": bytes(1_000_000),
         }
@@ -769,7 +834,11 @@ def _(notebook):
     return solved(notebook, "merge_heads")
 
 
-@stranger("a download that broke off", right="merge_heads", beside={"03_splitting_heads (1).ipynb": b'{"cells": [{"cell_'})
+@stranger(
+    "a download that broke off",
+    right="merge_heads",
+    beside={"03_splitting_heads (1).ipynb": b'{"cells": [{"cell_'},
+)
 def _(notebook):
     return solved(notebook, "merge_heads")
 

@@ -4,10 +4,20 @@ None of this was written by the author of the grader. An attack is the text of c
 `{name}` in an attack stands for the name of an exercise: such a cell is made for several of them.
 """
 
+import unicodedata
+from pathlib import Path
+
 from tests.grading.honest_strangers import code, text, typed
 
 STUB = "def {name}(*arguments, **named):\n    {body}"
-ANSWERED = "split_heads", "merge_heads", "per_head_weights", "predict_place", "fix_split", "reorder_checkpoint"
+ANSWERED = (
+    "split_heads",
+    "merge_heads",
+    "per_head_weights",
+    "predict_place",
+    "fix_split",
+    "reorder_checkpoint",
+)
 
 
 def all_return(body: str) -> str:
@@ -168,8 +178,10 @@ import os, torch
 
 VALUES = {
     "views of nearly nothing": "import torch\n" + all_return("return torch.zeros(1).expand(10**6, 10**6)"),
-    "a device without numbers": "import torch\n" + all_return("return torch.empty(10**6, 10**6, device='meta')"),
-    "sparse": "import torch\n" + all_return("return torch.sparse_coo_tensor(torch.tensor([[0], [0]]), [1.0], (10**9, 10**9))"),
+    "a device without numbers": "import torch\n"
+    + all_return("return torch.empty(10**6, 10**6, device='meta')"),
+    "sparse": "import torch\n"
+    + all_return("return torch.sparse_coo_tensor(torch.tensor([[0], [0]]), [1.0], (10**9, 10**9))"),
     "nested, quantized, complex": """\
 import torch
 def split_heads(x, num_heads): return torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
@@ -302,7 +314,9 @@ shell.user_ns.clear()
 type(shell).user_ns = property(lambda self: 1 / 0)
 """,
     "thirty wrong functions of each": "\n".join(
-        f"check({name} := lambda *a, **k: [{i}.0] * {i})" if i % 2 else STUB.format(name=name, body=f"return arguments[0] * {i}")
+        f"check({name} := lambda *a, **k: [{i}.0] * {i})"
+        if i % 2
+        else STUB.format(name=name, body=f"return arguments[0] * {i}")
         for name in ANSWERED
         for i in range(2)
     ),
@@ -348,6 +362,38 @@ SLOW = {
     "a line of blanks": " " * 99_000 + "\\\n" + "x",
     "a command in a command": "!" + "{" * 49_000 + "x",
 }
+
+
+# Of other people with right answers: each is graded, or one sentence names the folder.
+NAMES = [
+    "<img src=x onerror=alert(1)>", "</title><script>alert(1)<", '" onmouseover=alert(1) x="', "{{ 7 * 7 }}", "%s%n",
+    "${7*7}", "..a", "a\u202eb", "n" * 250, "-rf", "--help", "'; drop table student; --", "*", "[a-z]*", "zoe ",
+    "ZOE", unicodedata.normalize("NFD", "zoë"), unicodedata.normalize("NFC", "zoë"), "CON", "＝1+1", "１２３", "=1+1",
+    "@SUM(A1)", "a\tb", "nul\x7f", "a;=1+1", "x" * 200, "\u2028line", "🎓 Ada", "03_splitting_heads", "submitted",
+]  # fmt: skip
+HONEST = "zoe"
+
+
+def reads(course: Path) -> str:
+    """What looks for files of others, and leaves something for the next one."""
+    return f"""
+import os
+places = "/tmp", "/dev/shm", os.getcwd()
+print("LOOKED", *[os.path.join(place, "left") for place in places if os.path.exists(os.path.join(place, "left"))])
+for at, folders, files in os.walk("/"):
+    if not at.startswith("/packages/"):  # those of nbgrader come with its documentation
+        if any(word in at for word in ("submitted", "autograded", "gradebook", {HONEST!r})):
+            print("FOUND", at, files)
+        print(*["FOUND " + at + "/" + file for file in files if file in ("gradebook.db", "nbgrader_config.py", "grades.csv", "shadow")])
+for path in ({str(course)!r}, {str(course / "gradebook.db")!r}, "/proc/self/root", "/proc/1/root", "/etc/shadow", "/root", "/home"):
+    if os.path.exists(path):
+        print("FOUND", path)
+for place in places:
+    try:
+        open(os.path.join(place, "left"), "w").write("for the next one")
+    except OSError as error:
+        print(error)
+"""
 
 
 def attack(released: dict, cells: str | list[str], kind: str) -> dict:

@@ -21,7 +21,10 @@ pytestmark = [pytest.mark.grading, pytest.mark.slow]
 def run(*command: object) -> str:
     """What the command says, whether it ends with an error or not."""
     done = subprocess.run(
-        [sys.executable, "-m", "mha_lab.grading", *map(str, command)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "mha_lab.grading", *map(str, command)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     return done.stdout + done.stderr
 
@@ -87,7 +90,9 @@ def grades(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "number", range(len(STRANGERS)), ids=[f"{one.chapter} {one.door}: {one.student[:50]}" for one in STRANGERS]
+    "number",
+    range(len(STRANGERS)),
+    ids=[f"{one.chapter} {one.door}: {one.student[:50]}" for one in STRANGERS],
 )
 def test_a_stranger_loses_nothing(grades, number):
     one = STRANGERS[number]

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import unicodedata
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,21 +10,12 @@ import pytest
 
 from mha_lab.exercises import find
 from tests.grading import hostile_strangers as hostile
-from tests.grading.honest_strangers import SOME, saved, solved
+from tests.grading.honest_strangers import saved, solved
 from tests.grading.test_honest_strangers import run
 
 pytestmark = [pytest.mark.grading, pytest.mark.slow]
 
 CHAPTER = "03_splitting_heads"
-HONEST = "zoe"
-SECRET = "what only the teacher may read"
-# Of other people with right answers: each is graded, or one sentence names the folder.
-NAMES = [
-    "<img src=x onerror=alert(1)>", "</title><script>alert(1)<", '" onmouseover=alert(1) x="', "{{ 7 * 7 }}", "%s%n",
-    "${7*7}", "..a", "a\u202eb", "n" * 250, "-rf", "--help", "'; drop table student; --", "*", "[a-z]*", "zoe ",
-    "ZOE", unicodedata.normalize("NFD", "zoë"), unicodedata.normalize("NFC", "zoë"), "CON", "＝1+1", "１２３", "=1+1",
-    "@SUM(A1)", "a\tb", "nul\x7f", "a;=1+1", "x" * 200, "\u2028line", "🎓 Ada", "03_splitting_heads", "submitted",
-]  # fmt: skip
 GROUPS = {
     "points": hostile.POINTS,
     "values": hostile.VALUES,
@@ -43,33 +33,6 @@ def submit(course: Path, student: str, content: bytes, file: str = f"{CHAPTER}.i
     (folder / file).write_bytes(content)
 
 
-def reads(course: Path) -> str:
-    """What looks for files of others, and leaves something for the next one."""
-    return f"""
-import os, glob
-for folder in ("/tmp", "/dev/shm", os.getcwd()):
-    print(folder, os.listdir(folder))
-    try:
-        open(folder + "/left", "w").write("from another")
-    except OSError as error:
-        print(error)
-for at, folders, files in os.walk("/"):
-    if any(word in at for word in ("submitted", "autograded", "feedback", "gradebook")):
-        print("FOUND", at, files)
-    for file in files:
-        if file in ("gradebook.db", "nbgrader_config.py", "grades.csv", "shadow", "id_rsa") or file.endswith("left"):
-            try:
-                print("FOUND", at, file, open(os.path.join(at, file), "rb").read(99))
-            except OSError as error:
-                print(error)
-for path in ({str(course)!r}, {str(course / 'gradebook.db')!r}, "/proc/self/root", "/proc/1/root", "/etc/shadow", "/root", "/home"):
-    try:
-        print("FOUND", path, os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(99))
-    except OSError as error:
-        print(error)
-"""
-
-
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
     course = tmp_path_factory.mktemp("hostile") / "course"
@@ -85,15 +48,14 @@ def hand_in(course: Path) -> None:
     for name, (kind, cells) in ATTACKS.items():
         submit(course, name, saved(hostile.attack(json.loads(text), cells, kind)))
     for number in range(2):
-        submit(course, f"reads {number}", saved(hostile.attack(json.loads(text), reads(course), "code")))
+        submit(
+            course, f"reads {number}", saved(hostile.attack(json.loads(text), hostile.reads(course), "code"))
+        )
     right = saved(solved(json.loads(text), "merge_heads"))
-    submit(course, HONEST, right)
-    for name in NAMES:
+    submit(course, hostile.HONEST, right)
+    for name in hostile.NAMES:
         submit(course, name, right)
-    odd = os.fsencode(course / "submitted") + b"/\xff\xfe\x80"
-    os.mkdir(odd)
-    os.mkdir(odd + b"/" + CHAPTER.encode())
-    (Path(os.fsdecode(odd)) / CHAPTER / f"{CHAPTER}.ipynb").write_bytes(right)
+    submit(course, os.fsdecode(b"\xff\xfe\x80"), right)
     files(course, right)
 
 
@@ -102,17 +64,48 @@ def files(course: Path, right: bytes) -> None:
     lists = b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [' + b"[]," * 6_000_000 + b"[]]}"
     submit(course, "file lists", lists)
     submit(course, "file twice", right.replace(b'"cells":', b'"cells": 3, "nbformat": "x", "cells":', 1))
-    submit(course, "file marks", right.replace(b'"grade_id": "', b'"points": 1e999, "task": true, "grade_id": "../../', 9))
-    submit(course, "file types", json.dumps({"nbformat": 4, "cells": [
-        {"cell_type": ["code"], "source": "x"}, {"cell_type": "code", "source": [1, [2]]}, {"cell_type": "\ud800", "source": "a"},
-        {"cell_type": "code", "source": {"a": 1}}, None, 3, [], {"cell_type": "code", "source": "\0\ud800", "metadata": {"nbgrader": [1]}},
-        {"cell_type": "code", "source": "1", "metadata": {"nbgrader": {"grade_id": "\ud800", "grade": True, "points": -1}}},
-    ]}).encode())  # fmt: skip
+    submit(
+        course,
+        "file marks",
+        right.replace(b'"grade_id": "', b'"points": 1e999, "task": true, "grade_id": "../../', 9),
+    )
+    submit(
+        course,
+        "file types",
+        json.dumps(
+            {
+                "nbformat": 4,
+                "cells": [
+                    {"cell_type": ["code"], "source": "x"},
+                    {"cell_type": "code", "source": [1, [2]]},
+                    {"cell_type": "\ud800", "source": "a"},
+                    {"cell_type": "code", "source": {"a": 1}},
+                    None,
+                    3,
+                    [],
+                    {"cell_type": "code", "source": "\0\ud800", "metadata": {"nbgrader": [1]}},
+                    {
+                        "cell_type": "code",
+                        "source": "1",
+                        "metadata": {"nbgrader": {"grade_id": "\ud800", "grade": True, "points": -1}},
+                    },
+                ],
+            }
+        ).encode(),
+    )
     same = json.loads(right)
     for cell in same["cells"]:
         cell["id"] = "x"
-        cell["metadata"]["nbgrader"] = {"grade": True, "solution": True, "locked": True, "points": 99, "schema_version": 99,
-                                        "grade_id": "check-split_heads", "cell_type": "code", "checksum": "0"}  # fmt: skip
+        cell["metadata"]["nbgrader"] = {
+            "grade": True,
+            "solution": True,
+            "locked": True,
+            "points": 99,
+            "schema_version": 99,
+            "grade_id": "check-split_heads",
+            "cell_type": "code",
+            "checksum": "0",
+        }
     submit(course, "file same marks", saved(same))
     folder = course / "submitted" / "file folder" / CHAPTER
     (folder / f"{CHAPTER}.ipynb").mkdir(parents=True)
@@ -143,10 +136,10 @@ def test_no_point_for_an_attack(graded, name):
 
 def test_the_honest_keep_their_points(graded):
     _, _, rows = graded
-    assert points(rows[HONEST]) == find("merge_heads").points
+    assert points(rows[hostile.HONEST]) == find("merge_heads").points
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", hostile.NAMES)
 def test_who_has_an_odd_name_is_graded_or_named(graded, name):
     _, said, rows = graded
     found = [row for who, row in rows.items() if who.lstrip("'") == name]
@@ -166,7 +159,8 @@ def test_nothing_of_others_is_read(graded):
             for cell in json.loads(page)["cells"]
             for output in cell.get("outputs", [])
         )
-        assert "/tmp" in shown and "FOUND" not in shown and "'left'" not in shown
+        assert "LOOKED\n" in shown
+        assert "FOUND" not in shown
 
 
 class Looks(HTMLParser):
@@ -177,19 +171,32 @@ class Looks(HTMLParser):
         self.found: list[tuple] = []
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
-        if tag in {"script", "iframe", "object", "embed", "form", "base", "link", "frame", "applet", "button"}:
+        if tag in {
+            "script",
+            "iframe",
+            "object",
+            "embed",
+            "form",
+            "base",
+            "link",
+            "frame",
+            "applet",
+            "button",
+        }:
             self.found.append((tag, attrs))
         if tag == "meta" and any(k == "http-equiv" and (v or "").lower() == "refresh" for k, v in attrs):
             self.found.append((tag, attrs))
         for key, value in attrs:
             here = (value or "").strip().lower()
-            if key.startswith("on") or (key in ("href", "src", "xlink:href") and here.startswith(("javascript", "http"))):
+            if key.startswith("on") or (
+                key in ("href", "src", "xlink:href") and here.startswith(("javascript", "http"))
+            ):
                 self.found.append((tag, key, value))
 
 
 def test_no_page_runs_or_loads_anything(graded):
     course, _, _ = graded
-    allowed = {*_acts(course / "feedback" / HONEST / CHAPTER / f"{CHAPTER}.html")}
+    allowed = {*_acts(course / "feedback" / hostile.HONEST / CHAPTER / f"{CHAPTER}.html")}
     pages = [*(course / "feedback").rglob("*.html"), *course.glob("*.html")]
     assert len(pages) > len(ATTACKS)
     assert not {str(page): more for page in pages if (more := {*_acts(page)} - allowed)}
@@ -204,5 +211,11 @@ def _acts(page: Path) -> list[str]:
 def test_no_cell_of_a_table_begins_a_formula(graded):
     course, _, _ = graded
     for path in course.glob("*.csv"):
-        for cell in path.read_text(encoding="utf-8-sig").replace(";", "\n").replace(",", "\n").replace("\t", "\n").split("\n"):
+        for cell in (
+            path.read_text(encoding="utf-8-sig")
+            .replace(";", "\n")
+            .replace(",", "\n")
+            .replace("\t", "\n")
+            .split("\n")
+        ):
             assert not cell.strip(' "').startswith(("=", "+", "@", "＝", "＋", "＠")), (path.name, cell)

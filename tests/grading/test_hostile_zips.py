@@ -1,4 +1,4 @@
-"""Zip files with names and contents that a student chose: nobody gets another's file, and nobody loses one."""
+"""Zip files with names and contents that a student chose: nobody gets or loses a file."""
 
 import io
 import json
@@ -6,9 +6,9 @@ import re
 import struct
 import time
 import tracemalloc
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -46,8 +46,7 @@ def taken(path: Path) -> tuple[dict[str, str], list[str]]:
             data = pick(sent.files, CHAPTER, [CHAPTER, "04_masking"]).data
             assert sent.student not in found
             found[sent.student] = of.group(1).decode() if (of := OF.search(data)) else "eve's nothing"
-        except Refused as reason:
-            assert str(reason).isprintable()
+        except Refused:
             refused.append(sent.student)
     return found, refused
 
