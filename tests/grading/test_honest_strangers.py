@@ -84,7 +84,7 @@ def grades(tmp_path_factory):
         (found,) = course.rglob("grades.csv")
         with found.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file))
-        return {unicodedata.normalize("NFC", row["student"]): row for row in rows}
+        return {unicodedata.normalize("NFC", row["student_id"]): row for row in rows}
 
     return table
 

@@ -119,7 +119,7 @@ def files(course: Path, right: bytes) -> None:
 
 def table(course: Path) -> dict[str, dict[str, str]]:
     with (course / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-        return {row["student"]: row for row in csv.DictReader(file)}
+        return {row["student_id"]: row for row in csv.DictReader(file)}
 
 
 def points(row: dict[str, str]) -> float:
