@@ -481,7 +481,7 @@ around(
 around(
     "a cell that never ends, and one that asks",
     "name = input('Your name: ')\nprint('Hello', name)",
-    "import time\nwhile True:\n    time.sleep(0.1)",
+    "step = 0\nwhile True:\n    step += 1",
 )
 around("a reset", "%reset -f", "import os\nprint(os.getcwd())\nexit()")
 around(
