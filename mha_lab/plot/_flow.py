@@ -14,6 +14,9 @@ from mha_lab._texts import Labels, short, texts
 from mha_lab.attention import masked_softmax, scaled_dot_product_scores
 from mha_lab.plot._page import ASKED, INK, ROLES, TENSOR, _arrow, _size
 
+MEANING = ["", "what it asks for", "how it is found", "what it hands over"]
+MEANING += ["how well each key matches", "shares, 1 in each row", "average of the values"]
+
 
 def attention_flow_data(
     x: Float[Tensor, "n d_model"],
@@ -70,8 +73,6 @@ def attention_flow(
     labels = texts("token_labels", token_labels, n)
     how = ["", "x @ w_q", "x @ w_k", "x @ w_v", f"query @ key.mT / sqrt({d_k})"]
     how += ["softmax(scores)", "weights @ value"]
-    meaning = ["", "what it asks for", "how it is found", "what it hands over"]
-    meaning += ["how well each key matches", "shares, 1 in each row", "average of the values"]
     second, third = d_model + 3, d_model + max(d_k, d_v) + 6
     lefts = [0, second, second, second, third, third, third]
     tops = [step * (n + 3) for step in (1, 0, 1, 2, 0, 1, 2)]
@@ -82,7 +83,7 @@ def attention_flow(
         rows = _written(tensor) if name in known else [["?"] * tensor.shape[1]] * n
         colour, sign = ROLES.get(name, (INK, ""))
         _draw_numbers(ax, lefts[i], tops[i], rows, labels, colour if name in ROLES else None)
-        said = f"= {how[i]}" if name in known and how[i] else meaning[i]
+        said = f"= {how[i]}" if name in known and how[i] else MEANING[i]
         title = f"{name} {_size(tensor)}\n{said}".strip()
         ax.text(lefts[i], tops[i] - 0.2, f"{sign} {title}".strip(), va="bottom", fontsize=10, color=colour)
         numbers = "; ".join(f"{label} {', '.join(row)}" for label, row in zip(labels, rows, strict=True))

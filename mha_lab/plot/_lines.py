@@ -70,30 +70,22 @@ def lines(
     place = torch.as_tensor(x, dtype=torch.float64)
     if len(place) < 2 or (place.diff() <= 0).any():
         expect.fail(ValueError, "x", "at least two numbers, each larger than the last", place.tolist())
-    if not heights or len(heights) > len(markers or DASHES):
-        most = f"1 to {len(markers or DASHES)} lines"
-        expect.fail(ValueError, "heights", most, len(heights))
+    most = len(markers or DASHES)
+    if not 1 <= len(heights) <= most:
+        expect.fail(ValueError, "heights", f"1 to {most} lines", len(heights))
     drawn = {name: torch.as_tensor(line, dtype=torch.float64).detach() for name, line in heights.items()}
     for name, line in drawn.items():
         if line.shape != place.shape or not line.isfinite().all():
             expected = f"{len(place)} finite numbers, one for each x"
             expect.fail(ValueError, f"heights[{name!r}]", expected, line.tolist())
     legend = ax is None
-    if ax is None:
-        _, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    ax = plt.subplots(figsize=(6, 3.2), layout="constrained")[1] if legend else ax
     room = 0.02 * (max(map(torch.max, drawn.values())) - min(map(torch.min, drawn.values())))  # to be seen
     said = [f"Lines of {ylabel} against {xlabel}, from {place[0]:g} to {place[-1]:g}."]
     for i, (name, line) in enumerate(drawn.items()):
         look = {"marker": markers[i]} if markers else {"linestyle": DASHES[i]}
         ax.plot(place.numpy(), line.numpy(), label=literal(name), **look)
-        told = f"{name}: from {_about(line[0])} to {_about(line[-1])}"
-        for word, extreme, i in (
-            ("lowest", line.min(), line.argmin()),
-            ("highest", line.max(), line.argmax()),
-        ):
-            if min(abs(extreme - line[0]), abs(extreme - line[-1])) > room:
-                told += f", {word} {_about(extreme)} at {place[i]:g}"
-        said.append(f"{told}.")
+        said.append(f"{name}: {_way(place, line, room)}.")
     scale = ax.xaxis.get_transform()  # lines are straight on the paper, also where the axis is logarithmic
     for (one, first), (other, second) in itertools.combinations(drawn.items(), 2):
         for at, height in crossings(torch.as_tensor(scale.transform(place)), first, second):
@@ -102,11 +94,19 @@ def lines(
     for name, height in (levels or {}).items():
         ax.axhline(height, color="gray", linestyle="--")
         said.append(f"A dashed line is {name}, {height:.3g}.")
-    ax.set(xlabel=literal(xlabel), ylabel=literal(ylabel))
+    ax.set(xlabel=literal(xlabel), ylabel=literal(ylabel), label=" ".join(said))
     if legend:
         ax.legend()
-    ax.set_label(" ".join(said))
     return ax
+
+
+def _way(place: Float[Tensor, " n"], line: Float[Tensor, " n"], room: Float[Tensor, ""]) -> str:
+    """Where a line begins and ends, and its lowest and highest point if these are more than ``room`` away."""
+    told = f"from {_about(line[0])} to {_about(line[-1])}"
+    for word, extreme, i in (("lowest", line.min(), line.argmin()), ("highest", line.max(), line.argmax())):
+        if min(abs(extreme - line[0]), abs(extreme - line[-1])) > room:
+            told += f", {word} {_about(extreme)} at {place[i]:g}"
+    return told
 
 
 def _about(number: float | Tensor) -> str:
