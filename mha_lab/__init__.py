@@ -12,7 +12,7 @@ only if it can raise for another reason, or if it checks nothing.
 from importlib import import_module
 from types import ModuleType
 
-from mha_lab import _moved
+from mha_lab import _moved, attention, heads, masks, multihead, positions, scores, toy
 from mha_lab.attention import masked_softmax, scaled_dot_product_attention, scaled_dot_product_scores
 from mha_lab.heads import merge_heads, split_heads
 from mha_lab.masks import (
@@ -49,7 +49,22 @@ __all__ = [
 ]
 
 
+def _own(module: ModuleType) -> list[str]:
+    """The names that a module defines, without those that it imports: ``dir`` and TAB show these only."""
+    items = vars(module).items()
+    return [n for n, x in items if n[0] != "_" and getattr(x, "__module__", "") == module.__name__]
+
+
+for _module in (attention, heads, masks, multihead, positions, scores, toy):
+    _module.__all__ = _own(_module)
+    _module.__dir__ = _module.__all__.copy
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "attention", "heads", "masks", "multihead", "positions", "scores"]
+
+
 def __getattr__(name: str) -> ModuleType:
-    if name in ("plot", "toy", *_moved.PLACES):
+    if name in ("plot", *_moved.PLACES):
         return import_module(f"mha_lab.{name}")
     raise AttributeError(f"module 'mha_lab' has no attribute {name!r}")

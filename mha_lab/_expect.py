@@ -145,21 +145,6 @@ def fits(name: str, projection: nn.Module, **tensors: Tensor) -> None:
     same_kind(**({f"{name}.weight": projection.weight} if plain else {}), **tensors)
 
 
-def own_weight(name: str, projection: nn.Module) -> None:
-    """``projection`` is a plain ``Linear`` whose weight is a parameter: what is written there is used."""
-    if type(projection) is not nn.Linear or not isinstance(projection.weight, nn.Parameter):
-        kind = type(projection).__name__
-        hint = "Merge or remove adapters, parametrizations and quantization first."
-        fail(TypeError, name, "a torch.nn.Linear whose weight is a parameter", kind, hint)
-
-
-def instance(name: str, value: object, kind: type) -> None:
-    """``value`` is a ``kind``."""
-    if not isinstance(value, kind):
-        got = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-        fail(TypeError, name, f"a {kind.__name__}", got)
-
-
 def leading(**tensors: Tensor) -> tuple[int, ...]:
     """The common shape of all axes but the last two, which must broadcast."""
     (first, reference), *others = tensors.items()

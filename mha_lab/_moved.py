@@ -3,14 +3,18 @@
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_loader
 from types import ModuleType
+from typing import Any
 
 PLACES = {name: f"mha_course.{name}" for name in ("chapters", "exercises", "explore", "grading", "quiz")}
 PLACES["check"] = "mha_course.checker"
 LINES = {name: f"from mha_course import {name}" for name in ("check", "explore", "quiz")}
+PICTURES = {"asked_heatmaps", "cache_lines", "contribution_heatmaps", "head_scores", "loss_curves"}
+PICTURES |= {"measured_lines", "named_bars", "own_key_heatmaps", "rotary_scores", "training_lines"}
 
 
 def _place(old: str) -> str | None:
@@ -36,12 +40,23 @@ class Moved(MetaPathFinder, Loader):
         sys.modules[name] = sys.modules[_place(name)]
         first = name.removeprefix("mha_lab.")
         if first in PLACES:
-            line = LINES.get(first, PLACES[first])
-            told = f"`{name}` has moved, and its old name works for one release: write `{line}`."
-            frame = sys._getframe()
-            while "importlib" in frame.f_code.co_filename or frame.f_globals.get("__package__") == "mha_lab":
-                frame = frame.f_back
-            warnings.warn_explicit(told, FutureWarning, frame.f_code.co_filename, frame.f_lineno)
+            _tell(name, LINES.get(first, PLACES[first]))
+
+
+def picture(name: str) -> Any:
+    """A picture that ``mha_lab.plot`` had, and that one chapter draws."""
+    if name not in PICTURES:
+        raise AttributeError(f"module 'mha_lab.plot' has no attribute {name!r}")
+    _tell(f"plot.{name}", f"from mha_course.chapters.pictures import {name}")
+    return getattr(import_module("mha_course.chapters.pictures"), name)
+
+
+def _tell(old: str, line: str) -> None:
+    told = f"`{old}` has moved, and its old name works for one release: write `{line}`."
+    frame = sys._getframe()
+    while frame.f_globals.get("__name__", "").startswith(("importlib", "mha_lab")):
+        frame = frame.f_back
+    warnings.warn_explicit(told, FutureWarning, frame.f_code.co_filename, frame.f_lineno)
 
 
 sys.meta_path.insert(0, Moved())

@@ -8,6 +8,7 @@ import pytest
 
 import mha_course
 import mha_lab
+from mha_course.chapters import pictures
 from mha_lab import _moved
 
 PARTS = {
@@ -56,6 +57,14 @@ def test_an_old_line_works_and_points_at_itself(line, forgotten):
     assert space["got"].__module__.startswith("mha_course.")
 
 
+@pytest.mark.parametrize("name", sorted(_moved.PICTURES))
+def test_a_picture_of_one_chapter_is_found_where_it_was(name):
+    line = f"from mha_course.chapters.pictures import {name}"
+    with pytest.warns(FutureWarning, match=f"`plot.{name}` has moved, .* write `{line}`"):
+        old = getattr(mha_lab.plot, name)
+    assert old is getattr(pictures, name)
+
+
 def test_the_old_command_of_a_teacher_works():
     def run(package):
         command = [sys.executable, "-m", f"{package}.grading", "--help"]
@@ -73,6 +82,6 @@ def test_no_other_name_is_taken_for_a_moved_one(forgotten):
         importlib.import_module("mha_lab.checks")
     with pytest.warns(FutureWarning, match="quiz"), pytest.raises(ModuleNotFoundError, match=r"quiz\.ch99"):
         importlib.import_module("mha_lab.quiz.ch99")
-    for package in (mha_lab, mha_course):
+    for package in (mha_lab, mha_lab.plot, mha_course):
         with pytest.raises(AttributeError, match="no attribute 'checks'"):
             package.checks  # noqa: B018

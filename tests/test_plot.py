@@ -15,6 +15,7 @@ from matplotlib.colors import rgb_to_hsv, to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
+from mha_course.chapters import pictures
 from mha_lab import _texts, causal_mask, plot, toy
 
 WEIGHTS = torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
@@ -197,18 +198,18 @@ DOLLARS = "$5_$"
     [
         lambda: plot.attention_heatmap(torch.eye(2), [DOLLARS, DOLLARS], title=DOLLARS),
         lambda: plot.head_heatmaps(torch.eye(2)[None], [DOLLARS, "b"], titles=[DOLLARS])[0],
-        lambda: plot.contribution_heatmaps(torch.ones(1, 2, 2), [DOLLARS, "b"], [DOLLARS, "b"])[0],
+        lambda: pictures.contribution_heatmaps(torch.ones(1, 2, 2), [DOLLARS, "b"], [DOLLARS, "b"])[0],
         lambda: plot.memory_map(2, 1, 2, token_labels=[DOLLARS, "b"])[0],
         lambda: plot.attention_flow(torch.eye(2), *torch.ones(3, 2, 1), [DOLLARS, "b"]).axes[0],
-        lambda: plot.cache_lines([1, 2], {DOLLARS: [1, 2]}, {DOLLARS: DOLLARS}),
-        lambda: plot.named_bars({DOLLARS: [1], "b": [2]}, [DOLLARS], ylabel=DOLLARS, level=(DOLLARS, 1)),
-        lambda: plot.measured_lines([1, 2], {DOLLARS: [1, 2]}, xlabel=DOLLARS, ylabel=DOLLARS),
+        lambda: pictures.cache_lines([1, 2], {DOLLARS: [1, 2]}, {DOLLARS: DOLLARS}),
+        lambda: pictures.named_bars({DOLLARS: [1], "b": [2]}, [DOLLARS], ylabel=DOLLARS, level=(DOLLARS, 1)),
+        lambda: pictures.measured_lines([1, 2], {DOLLARS: [1, 2]}, xlabel=DOLLARS, ylabel=DOLLARS),
         lambda: plot.lines([1, 2], {DOLLARS: [1, 2]}, DOLLARS, DOLLARS),
-        lambda: plot.loss_curves({DOLLARS: [[1.0]]}, DOLLARS, mark=(DOLLARS, 1.0)),
-        lambda: plot.rotary_scores({DOLLARS: torch.ones(1)}, 2),
-        lambda: plot.training_lines([1], {DOLLARS: [1.0]}),
-        lambda: plot.head_scores(torch.eye(2), DOLLARS),
-        lambda: plot.asked_heatmaps({DOLLARS: torch.eye(2)}, torch.tensor([[0, 1], [0, 1]]))[0],
+        lambda: pictures.loss_curves({DOLLARS: [[1.0]]}, DOLLARS, mark=(DOLLARS, 1.0)),
+        lambda: pictures.rotary_scores({DOLLARS: torch.ones(1)}, 2),
+        lambda: pictures.training_lines([1], {DOLLARS: [1.0]}),
+        lambda: pictures.head_scores(torch.eye(2), DOLLARS),
+        lambda: pictures.asked_heatmaps({DOLLARS: torch.eye(2)}, torch.tensor([[0, 1], [0, 1]]))[0],
     ],
 )
 def test_no_text_of_a_caller_is_a_formula(draw):
@@ -276,7 +277,7 @@ def test_a_mask_for_each_head_stays_with_its_head():
 
 def test_contributions_stand_beside_their_sum_on_one_scale():
     contributions = torch.tensor([[[1.0, -2.0, 0.0]], [[0.5, -3.0, 0.0]]])
-    axes = plot.contribution_heatmaps(contributions, ["saw"], ["noun", "verb", "size"])
+    axes = pictures.contribution_heatmaps(contributions, ["saw"], ["noun", "verb", "size"])
     shown = [drawn_values(ax).tolist() for ax in axes]
     assert shown == [[[1.0, -2.0, 0.0]], [[0.5, -3.0, 0.0]], [[1.5, -5.0, 0.0]]]
     assert {ax.collections[0].get_clim() for ax in axes} == {(-5.0, 5.0)}
@@ -291,7 +292,7 @@ def test_contributions_stand_beside_their_sum_on_one_scale():
     ("most", "limit"), [(0.0, 1), (0.03, 0.05), (1.0, 1), (1.01, 2), (5.1, 10), (200, 200)]
 )
 def test_the_scale_of_contributions_ends_at_a_round_number(most, limit):
-    axes = plot.contribution_heatmaps(torch.tensor([[[-most, 0.0, 0.0]]], dtype=torch.float64))
+    axes = pictures.contribution_heatmaps(torch.tensor([[[-most, 0.0, 0.0]]], dtype=torch.float64))
     assert axes[0].collections[0].get_clim() == pytest.approx((-limit, limit))
 
 
@@ -339,7 +340,7 @@ def test_the_flow_keeps_back_what_is_still_to_be_computed():
 
 def test_rotary_scores_are_lines_with_the_trained_length_marked():
     given = {"plain": torch.tensor([1.0, 0.1]), "$slow$": torch.tensor([0.25])}
-    ax = plot.rotary_scores(given, 3, n=7)
+    ax = pictures.rotary_scores(given, 3, n=7)
     *lines, mark = ax.get_lines()
     for line, theta in zip(lines, given.values(), strict=True):
         expected = [np.mean([np.cos(m * t) for t in theta.tolist()]) for m in range(7)]
@@ -349,14 +350,14 @@ def test_rotary_scores_are_lines_with_the_trained_length_marked():
     assert len({line.get_linestyle() for line in lines}) == 2
     assert "plain: 1.00 at 0, -0.02 at 3, 0.89 at 6; lowest -0.02 at 3." in ax.get_label()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["plain", r"\$slow\$"]
-    assert plot.rotary_scores(given, 3, ax=ax) is ax
+    assert pictures.rotary_scores(given, 3, ax=ax) is ax
 
 
 RUNS = {"one head": [[2.0, 0.7], [2.0, 0.75]], "two heads": [[2.0, 0.1], [2.0, 0.4], [2.0, 1.5]]}
 
 
 def test_loss_curves_draw_every_run_and_say_where_it_ends():
-    ax = plot.loss_curves(RUNS, "two lookups", mark=("ln 2", 0.69))
+    ax = pictures.loss_curves(RUNS, "two lookups", mark=("ln 2", 0.69))
     *drawn, marked = ax.lines
     assert [line.get_ydata().tolist() for line in drawn] == [run for runs in RUNS.values() for run in runs]
     assert [line.get_linestyle() for line in drawn] == ["-"] * 2 + ["--"] * 3
@@ -371,7 +372,7 @@ def test_loss_curves_draw_every_run_and_say_where_it_ends():
 
 def test_the_end_of_a_curve_is_its_last_tenth():
     falls = [2.0] * 18 + [0.2, 0.0]
-    assert plot.loss_curves_data({"a": [falls], "b": [[*falls, 2.0]]}) == {
+    assert pictures.recall.loss_curves_data({"a": [falls], "b": [[*falls, 2.0]]}) == {
         "a": "all end near 0",
         "b": "all end above 0",
     }
@@ -384,7 +385,7 @@ def test_heads_that_answer_questions_are_described_by_the_records_asked_for():
         "first": torch.tensor([[0.9, 0.1, 0.0], [0.0, 0.1, 0.9]]),
         "mixed": torch.tensor([[0.3, 0.0, 0.7], [0.0, 0.95, 0.05]]),
     }
-    axes = plot.asked_heatmaps(heads, asked, ["A, C", "C, B"], list("ABC"))
+    axes = pictures.asked_heatmaps(heads, asked, ["A, C", "C, B"], list("ABC"))
     for ax, rows in zip(axes, heads.values(), strict=True):
         np.testing.assert_array_equal(drawn_values(ax), rows.double().numpy())
     assert [ax.get_label() for ax in axes] == [
@@ -396,13 +397,13 @@ def test_heads_that_answer_questions_are_described_by_the_records_asked_for():
 
 
 def test_five_rotary_rules_have_five_kinds_of_lines():
-    ax = plot.rotary_scores({str(i): torch.tensor([0.1 * i]) for i in range(5)}, 3)
+    ax = pictures.rotary_scores({str(i): torch.tensor([0.1 * i]) for i in range(5)}, 3)
     assert len({str(line._unscaled_dash_pattern) for line in ax.get_lines()[:5]}) == 5
 
 
 def test_training_lines_show_and_tell_what_was_measured():
     given = {"$loss$": [4.0, 2.0, 0.5], "score": [0.0, 0.25, -1.0]}
-    ax = plot.training_lines([0, 25, 50], given)
+    ax = pictures.training_lines([0, 25, 50], given)
     assert [(line.get_xdata().tolist(), line.get_ydata().tolist()) for line in ax.lines] == [
         ([0, 25, 50], numbers) for numbers in given.values()
     ]
@@ -413,13 +414,13 @@ def test_training_lines_show_and_tell_what_was_measured():
         "Lines over the training steps 0 to 50: $loss$ 4.00 at 0, 2.00 at 25, 0.50 at 50; "
         "score 0.00 at 0, 0.25 at 25, -1.00 at 50."
     )
-    told = plot.training_lines(range(0, 1000, 25), {"loss": [4.0] * 40}, ax=ax).get_label()
+    told = pictures.training_lines(range(0, 1000, 25), {"loss": [4.0] * 40}, ax=ax).get_label()
     assert told.count(" at ") <= 10, "a long training is told in a few numbers"
 
 
 def test_head_scores_have_a_row_for_each_layer_and_tell_the_highest_head_of_each():
     scores = torch.tensor([[0.5, 0.57, 0.1], [0.91, 0.0, 0.2]])
-    ax = plot.head_scores(scores.requires_grad_(), "induction score")
+    ax = pictures.head_scores(scores.requires_grad_(), "induction score")
     np.testing.assert_array_equal(drawn_values(ax), scores.detach().double().numpy())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["layer 0", "layer 1"]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["head 0", "head 1", "head 2"]
@@ -495,7 +496,7 @@ KEPT = {"top": [64, 512], "level": [60, 60], "same": [64, 512]}
 
 
 def test_a_line_shows_its_bytes_and_has_its_name_beside_its_end():
-    ax = plot.cache_lines([1024, 8192], KEPT, {"top": "all", "level": "window", "same": "all"})
+    ax = pictures.cache_lines([1024, 8192], KEPT, {"top": "all", "level": "window", "same": "all"})
     assert [line.get_ydata().tolist() for line in ax.lines] == list(KEPT.values())
     assert [line.get_linestyle() for line in ax.lines] == ["-", "--", "-"]
     assert ax.lines[0].get_color() == ax.lines[2].get_color() != ax.lines[1].get_color()
@@ -510,7 +511,7 @@ def test_a_line_shows_its_bytes_and_has_its_name_beside_its_end():
 
 
 def test_a_line_that_ends_early_has_its_name_and_a_mark_there():
-    ax = plot.cache_lines([512, 1024, 8192], {"whole": [64, 128, 512], "early": [32, 64]})
+    ax = pictures.cache_lines([512, 1024, 8192], {"whole": [64, 128, 512], "early": [32, 64]})
     whole, early = ax.lines
     assert (early.get_xdata().tolist(), early.get_ydata().tolist()) == ([512, 1024], [32, 64])
     assert (whole.get_marker(), early.get_marker(), early.get_markevery()) == ("", "o", [-1])
@@ -519,12 +520,12 @@ def test_a_line_that_ends_early_has_its_name_and_a_mark_there():
 
 
 def test_bars_are_drawn_and_described_from_the_same_numbers():
-    one = plot.named_bars({"": [1.386, -0.0]}, ["ate", "."], ylabel="nats")
+    one = pictures.named_bars({"": [1.386, -0.0]}, ["ate", "."], ylabel="nats")
     assert [bar.get_height() for bar in one.patches] == [1.386, 0]
     assert one.get_label() == "Bars of the nats: ate 1.39, . 0.00."
     assert one.get_legend() is None
     heights = {"zero": [0.85, 0.5], "mean": [0.78, 1.0]}
-    two = plot.named_bars(heights, ["head 0", "head 1"], ylabel="share", level=("coin", 0.5))
+    two = pictures.named_bars(heights, ["head 0", "head 1"], ylabel="share", level=("coin", 0.5))
     assert [bar.get_height() for bar in two.patches] == [0.85, 0.5, 0.78, 1.0]
     assert drawn_texts(two) == ["0.85", "0.50", "0.78", "1.00"]
     assert two.get_label() == (
@@ -538,7 +539,7 @@ def test_bars_are_drawn_and_described_from_the_same_numbers():
 
 def test_measured_lines_are_drawn_and_described_from_the_same_numbers():
     measured = {"whole text": [0.1, 0.42], "cache": [0.1, 0.2]}
-    ax = plot.measured_lines([64, 128], measured, xlabel="words", ylabel="time (s)")
+    ax = pictures.measured_lines([64, 128], measured, xlabel="words", ylabel="time (s)")
     assert [line.get_ydata().tolist() for line in ax.lines] == list(measured.values())
     assert len({(line.get_marker(), line.get_linestyle()) for line in ax.lines}) == 2
     assert ax.get_label() == (
@@ -548,7 +549,7 @@ def test_measured_lines_are_drawn_and_described_from_the_same_numbers():
 
 def test_own_key_heatmaps_say_the_largest_weight_and_the_diagonal():
     weights = torch.tensor([[[0.25, 0.75], [0.5, 0.5]], [[1.0, 0.0], [0.125, 0.875]]])
-    axes = plot.own_key_heatmaps(weights, ["a", "b"], ["x", "y"])
+    axes = pictures.own_key_heatmaps(weights, ["a", "b"], ["x", "y"])
     assert [ax.get_label() for ax in axes] == [
         "a: 2 queries by 2 keys, largest weight 0.75, own key 0.25 to 0.50.",
         "b: 2 queries by 2 keys, largest weight 1.00, own key 0.88 to 1.00.",
@@ -557,7 +558,7 @@ def test_own_key_heatmaps_say_the_largest_weight_and_the_diagonal():
 
 
 def test_names_are_clear_of_each_other_and_those_with_room_stay_at_their_ends():
-    heights = plot.cache_lines_data({**KEPT, "alone": [1, 2**20], "next": [60, 61]})
+    heights = pictures.caches.cache_lines_data({**KEPT, "alone": [1, 2**20], "next": [60, 61]})
     gap = 20 / 26
     logs = {name: np.log2(height) for name, height in heights.items()}
     assert heights["alone"] == pytest.approx(2**20)
@@ -660,20 +661,20 @@ PICTURES = {
     "one head": lambda: plot.attention_heatmap(torch.eye(10)),
     "many heads": lambda: plot.head_heatmaps(torch.eye(8).expand(6, 8, 8)),
     "many heads without numbers": lambda: plot.head_heatmaps(torch.eye(15).expand(6, 15, 15)),
-    "contributions": lambda: plot.contribution_heatmaps(torch.ones(2, 5, 4)),
+    "contributions": lambda: pictures.contribution_heatmaps(torch.ones(2, 5, 4)),
     "memory": lambda: plot.memory_map(3, 2, 2),
     "layer": plot.layer_shapes,
     "flow": lambda: plot.attention_flow(X, *torch.ones(3, 4, 3), toy.tokens()),
-    "lines": lambda: plot.cache_lines([1024, 2048], {"a model": [2**20, 2**21]}, {"a model": "all keys"}),
+    "lines": lambda: pictures.cache_lines([1024, 2048], {"a model": [2**20, 2**21]}, {"a model": "all keys"}),
     "any lines": lambda: plot.lines([0, 1], {"a": [0, 1]}, "place", "height"),
-    "losses": lambda: plot.loss_curves(RUNS, "two lookups", mark=("ln 2", 0.69)),
-    "asked": lambda: plot.asked_heatmaps({"a": torch.eye(6), "b": torch.eye(6)}, torch.ones(6, 2).long()),
-    "rotary": lambda: plot.rotary_scores({"plain": torch.ones(1)}, 2),
-    "bars": lambda: plot.named_bars({"a": [1.0, 2.0], "b": [2.0, 1.0]}, ["x", "y"], ylabel="size"),
-    "measured": lambda: plot.measured_lines([1, 2], {"a": [1.0, 2.0]}, xlabel="words", ylabel="time (s)"),
-    "own": lambda: plot.own_key_heatmaps(torch.eye(32).expand(2, 32, 32), ["a", "b"], range(32)),
-    "training": lambda: plot.training_lines([0, 25], {"loss": [4.0, 0.1], "score": [0.0, 1.0]}),
-    "scores of heads": lambda: plot.head_scores(torch.eye(8)[:2], "previous-token score"),
+    "losses": lambda: pictures.loss_curves(RUNS, "two lookups", mark=("ln 2", 0.69)),
+    "asked": lambda: pictures.asked_heatmaps({"a": torch.eye(6), "b": torch.eye(6)}, torch.ones(6, 2).long()),
+    "rotary": lambda: pictures.rotary_scores({"plain": torch.ones(1)}, 2),
+    "bars": lambda: pictures.named_bars({"a": [1.0, 2.0], "b": [2.0, 1.0]}, ["x", "y"], ylabel="size"),
+    "measured": lambda: pictures.measured_lines([1, 2], {"a": [1.0, 2.0]}, xlabel="words", ylabel="time (s)"),
+    "own": lambda: pictures.own_key_heatmaps(torch.eye(32).expand(2, 32, 32), ["a", "b"], range(32)),
+    "training": lambda: pictures.training_lines([0, 25], {"loss": [4.0, 0.1], "score": [0.0, 1.0]}),
+    "scores of heads": lambda: pictures.head_scores(torch.eye(8)[:2], "previous-token score"),
 }
 
 
@@ -700,10 +701,10 @@ FIVE = dict(zip("abcde", "abcde", strict=True))
     [
         (lambda: plot.attention_heatmap(torch.ones(2, 3, 4)), ValueError, "weights[0, 0] is one head"),
         (lambda: plot.attention_heatmap(torch.ones(3)), ValueError, "axis missing"),
-        (lambda: plot.head_scores(torch.ones(3), "score"), ValueError, "(layers, heads)"),
-        (lambda: plot.training_lines([25, 0], {"loss": [1, 2]}), ValueError, "larger than the last"),
-        (lambda: plot.training_lines([0, 25], {"loss": [1]}), ValueError, "2 numbers, one a step"),
-        (lambda: plot.training_lines([0], {}), ValueError, "1 to 4 lines"),
+        (lambda: pictures.head_scores(torch.ones(3), "score"), ValueError, "(layers, heads)"),
+        (lambda: pictures.training_lines([25, 0], {"loss": [1, 2]}), ValueError, "larger than the last"),
+        (lambda: pictures.training_lines([0, 25], {"loss": [1]}), ValueError, "2 numbers, one a step"),
+        (lambda: pictures.training_lines([0], {}), ValueError, "1 to 4 lines"),
         (lambda: plot.attention_heatmap(torch.ones(2, 3, dtype=torch.long)), TypeError, "weights.float()"),
         (lambda: plot.attention_heatmap(torch.ones(0, 3)), ValueError, "at least one token"),
         (lambda: plot.attention_heatmap(WEIGHTS, ["a"]), ValueError, "query_labels: expected 2 labels"),
@@ -722,29 +723,41 @@ FIVE = dict(zip("abcde", "abcde", strict=True))
         (lambda: plot.head_heatmaps(WEIGHTS[None], titles=["a", "b"]), ValueError, "titles: expected 1"),
         (lambda: plot.head_heatmaps(WEIGHTS[None], columns=0), ValueError, "columns: expected at least 1"),
         (lambda: plot.head_heatmaps(WEIGHTS[None], axes=[1, 2]), ValueError, "one for each of 1 heads"),
-        (lambda: plot.contribution_heatmaps(WEIGHTS), ValueError, "(heads, n, d_model)"),
-        (lambda: plot.contribution_heatmaps(WEIGHTS[None], ["a"]), ValueError, "expected 2 labels, got 1"),
-        (lambda: plot.contribution_heatmaps(WEIGHTS[None], axes=[1]), ValueError, "expected 2, one for each"),
-        (lambda: plot.contribution_heatmaps(WEIGHTS[None, :, :0]), ValueError, "at least one head"),
+        (lambda: pictures.contribution_heatmaps(WEIGHTS), ValueError, "(heads, n, d_model)"),
+        (
+            lambda: pictures.contribution_heatmaps(WEIGHTS[None], ["a"]),
+            ValueError,
+            "expected 2 labels, got 1",
+        ),
+        (
+            lambda: pictures.contribution_heatmaps(WEIGHTS[None], axes=[1]),
+            ValueError,
+            "expected 2, one for each",
+        ),
+        (lambda: pictures.contribution_heatmaps(WEIGHTS[None, :, :0]), ValueError, "at least one head"),
         (lambda: plot.attention_flow(FLOW[0][None], *FLOW[1:4]), ValueError, "x[0] is one sample"),
         (lambda: plot.attention_flow(FLOW[0], *FLOW[1:3], FLOW[3].mT), ValueError, "w_v: expected 4 rows"),
         (lambda: plot.attention_flow(*FLOW[:4], known=["q"]), ValueError, "known: expected names out of x"),
-        (lambda: plot.rotary_scores({}, 3), ValueError, "frequencies: expected at least one rule"),
-        (lambda: plot.rotary_scores({"a": WEIGHTS}, 3), ValueError, "(pairs,)"),
-        (lambda: plot.rotary_scores({"a": WEIGHTS[0]}, 3, n=3), ValueError, "n: expected at least 4, got 3"),
+        (lambda: pictures.rotary_scores({}, 3), ValueError, "frequencies: expected at least one rule"),
+        (lambda: pictures.rotary_scores({"a": WEIGHTS}, 3), ValueError, "(pairs,)"),
+        (
+            lambda: pictures.rotary_scores({"a": WEIGHTS[0]}, 3, n=3),
+            ValueError,
+            "n: expected at least 4, got 3",
+        ),
         (lambda: plot.memory_map(0, 2, 2), ValueError, "n: expected at least 1, got 0"),
         (lambda: plot.memory_map(3, 2.0, 2), TypeError, "Use //"),
         (lambda: plot.memory_map(3, 2, 2, token_labels=["a"]), ValueError, "expected 3 labels, got 1"),
         (lambda: plot.memory_map(3, 2, 2, axes=[1]), ValueError, "expected three, got 1"),
-        (lambda: plot.cache_lines([2, 1], {"a": [1, 2]}), ValueError, "each larger than the last"),
-        (lambda: plot.cache_lines([1, 2], {}), ValueError, "kept: expected at least one line"),
+        (lambda: pictures.cache_lines([2, 1], {"a": [1, 2]}), ValueError, "each larger than the last"),
+        (lambda: pictures.cache_lines([1, 2], {}), ValueError, "kept: expected at least one line"),
         (
-            lambda: plot.cache_lines([1, 2], {"a": [1, 2, 3]}),
+            lambda: pictures.cache_lines([1, 2], {"a": [1, 2, 3]}),
             ValueError,
             "kept['a']: expected up to 2 positive",
         ),
-        (lambda: plot.cache_lines([1, 2], {"a": [0, 1]}), ValueError, "kept['a']: expected up to 2"),
-        (lambda: plot.cache_lines([1, 2], {x: [1, 2] for x in FIVE}, FIVE), ValueError, "at most 4 diff"),
+        (lambda: pictures.cache_lines([1, 2], {"a": [0, 1]}), ValueError, "kept['a']: expected up to 2"),
+        (lambda: pictures.cache_lines([1, 2], {x: [1, 2] for x in FIVE}, FIVE), ValueError, "at most 4 diff"),
         (lambda: plot.lines([1, 1], {"a": [1, 2]}, "x", "y"), ValueError, "x: expected at least two numbers"),
         (lambda: plot.lines([1, 2], {}, "x", "y"), ValueError, "heights: expected 1 to 4 lines, got 0"),
         (
@@ -754,19 +767,23 @@ FIVE = dict(zip("abcde", "abcde", strict=True))
         ),
         (lambda: plot.lines([1, 2], {"a": [1, math.nan]}, "x", "y"), ValueError, "2 finite numbers"),
         (lambda: plot.lines([1, 2], {"a": [1]}, "x", "y"), ValueError, "heights['a']: expected 2 finite"),
-        (lambda: plot.loss_curves({}), ValueError, "curves: expected 1 to 4 names, got 0"),
-        (lambda: plot.loss_curves({"a": [[]]}), ValueError, "curves['a']: expected at least one run"),
-        (lambda: plot.asked_heatmaps({}, ASKED), ValueError, "weights: expected at least one head"),
-        (lambda: plot.asked_heatmaps({"a": WEIGHTS}, ASKED[:1]), ValueError, "asked: expected (2, 2), got"),
-        (lambda: plot.named_bars({}, ["a"], ylabel="y"), ValueError, "at least one kind of bar"),
+        (lambda: pictures.loss_curves({}), ValueError, "curves: expected 1 to 4 names, got 0"),
+        (lambda: pictures.loss_curves({"a": [[]]}), ValueError, "curves['a']: expected at least one run"),
+        (lambda: pictures.asked_heatmaps({}, ASKED), ValueError, "weights: expected at least one head"),
         (
-            lambda: plot.named_bars({"k": [1]}, "ab", ylabel="y"),
+            lambda: pictures.asked_heatmaps({"a": WEIGHTS}, ASKED[:1]),
+            ValueError,
+            "asked: expected (2, 2), got",
+        ),
+        (lambda: pictures.named_bars({}, ["a"], ylabel="y"), ValueError, "at least one kind of bar"),
+        (
+            lambda: pictures.named_bars({"k": [1]}, "ab", ylabel="y"),
             ValueError,
             "heights['k']: expected 2, one for",
         ),
-        (lambda: plot.measured_lines([1], {}, xlabel="x", ylabel="y"), ValueError, "1 to 4 lines, got 0"),
+        (lambda: pictures.measured_lines([1], {}, xlabel="x", ylabel="y"), ValueError, "1 to 4 lines, got 0"),
         (
-            lambda: plot.measured_lines([1, 2], {"a": [1]}, xlabel="x", ylabel="y"),
+            lambda: pictures.measured_lines([1, 2], {"a": [1]}, xlabel="x", ylabel="y"),
             ValueError,
             "measured['a']: expected 2, one for each place",
         ),

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from mha_course._expect import instance, own_weight
 from mha_lab import _expect as expect
 from mha_lab.multihead import Cache, MultiHeadAttention, _expect_made_by
 from mha_lab.positions import sinusoidal_positions
@@ -26,7 +27,7 @@ def attend_with_cache(
     layer: MultiHeadAttention, x: Float[Tensor, "batch n_new qdim"], cache: Cache | None = None
 ) -> tuple[Float[Tensor, "batch n_new d_model"], Cache]:
     """``layer.extend(x, cache)``, under the name that chapters 12 and 13 use."""
-    expect.instance("layer", layer, MultiHeadAttention)
+    instance("layer", layer, MultiHeadAttention)
     return layer.extend(x, cache)
 
 
@@ -50,7 +51,7 @@ class Block(nn.Module):
 
     def __init__(self, attention: MultiHeadAttention, network: bool = True) -> None:
         super().__init__()
-        expect.instance("attention", attention, MultiHeadAttention)
+        instance("attention", attention, MultiHeadAttention)
         expect.flag("network", network)
         self.attention, d_model = attention, attention.d_model
         self.network = self.norm_2 = None
@@ -231,7 +232,7 @@ class Decoder(nn.Module):
 
 def _of_width(d_model: int, layer: MultiHeadAttention) -> MultiHeadAttention:
     """``layer``, if it is one whose inputs and outputs are ``d_model`` wide."""
-    expect.instance("attention", layer, MultiHeadAttention)
+    instance("attention", layer, MultiHeadAttention)
     for name in ("d_model", "qdim", "kdim", "vdim"):
         if getattr(layer, name) != d_model:
             got = f"one with {name} = {getattr(layer, name)}"
@@ -298,7 +299,7 @@ def generate(
     >>> generate(Decoder(11), torch.zeros(2, 1, dtype=torch.long), 5).shape
     torch.Size([2, 6])
     """
-    expect.instance("model", model, Decoder)
+    instance("model", model, Decoder)
     count = expect.whole_number("count", count)
     expect.flag("use_cache", use_cache)
     caches, new = None, tokens
@@ -394,7 +395,7 @@ def ablate_head(
     >>> ablate_head(Decoder(11), layer=1, head=3).blocks[1].attention.out_proj.weight[:, 48:].any()
     tensor(False)
     """
-    expect.instance("model", model, Decoder)
+    instance("model", model, Decoder)
     for name, value, limit in (("layer", layer, len(model.blocks)), ("head", head, None)):
         expect.whole_number(name, value, at_least=0)
         limit = model.blocks[layer].attention.num_heads if limit is None else limit
@@ -402,7 +403,7 @@ def ablate_head(
             expect.fail(
                 ValueError, name, f"at most {limit - 1}", value, "Layers and heads are counted from 0."
             )
-    expect.own_weight("out_proj", model.blocks[layer].attention.out_proj)
+    own_weight("out_proj", model.blocks[layer].attention.out_proj)
     changed = copy.deepcopy(model)
     attention = changed.blocks[layer].attention
     own, projection = slice(head * attention.d_v, (head + 1) * attention.d_v), attention.out_proj

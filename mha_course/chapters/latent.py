@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from mha_course._expect import instance
 from mha_lab import _expect as expect
 from mha_lab.attention import _attend
 from mha_lab.heads import _merge_heads, _split_heads
@@ -351,7 +352,7 @@ def attend_with_latent_cache(
     >>> output.shape, cache.latent.shape, cache.rotary_key.shape
     (torch.Size([2, 1, 6]), torch.Size([2, 8, 5]), torch.Size([2, 8, 2]))
     """
-    expect.instance("layer", layer, LatentAttention)
+    instance("layer", layer, LatentAttention)
     expect.flag("absorbed", absorbed)
     layer._check(x, min_rank=3)
     if cache is None:

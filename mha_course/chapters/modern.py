@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mha_course._expect import instance, own_weight
 from mha_lab import _expect as expect
 from mha_lab.multihead import MultiHeadAttention
 from mha_lab.positions import Rotary, rotary_frequencies, yarn_attention_factor, yarn_frequencies
@@ -72,7 +73,7 @@ def to_transformers(layer: MultiHeadAttention, module: nn.Module) -> None:
         TypeError: ``module`` is another layer.
         ValueError: the two do not have the same shapes; nothing has changed.
     """
-    expect.instance("layer", layer, MultiHeadAttention)
+    instance("layer", layer, MultiHeadAttention)
     _kind(module)
     pairs = list(_pairs(layer, module))
     with torch.no_grad():
@@ -103,10 +104,10 @@ def group_kv_heads(layer: MultiHeadAttention, num_kv_heads: int) -> MultiHeadAtt
     >>> group_kv_heads(MultiHeadAttention(d_model=6, num_heads=3), 1).k_proj.weight.shape
     torch.Size([2, 6])
     """
-    expect.instance("layer", layer, MultiHeadAttention)
+    instance("layer", layer, MultiHeadAttention)
     num_kv_heads = expect.whole_number("num_kv_heads", num_kv_heads)
-    expect.own_weight("layer.k_proj", layer.k_proj)
-    expect.own_weight("layer.v_proj", layer.v_proj)
+    own_weight("layer.k_proj", layer.k_proj)
+    own_weight("layer.v_proj", layer.v_proj)
     expect.divides("num_kv_heads", num_kv_heads, "the layer's num_kv_heads", layer.num_kv_heads)
     grouped = copy.deepcopy(layer)
     grouped.num_kv_heads = num_kv_heads

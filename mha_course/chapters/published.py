@@ -201,7 +201,7 @@ def cache_bytes(model: Published, n: int, bytes_per_number: int = 2) -> int:
 
 
 def cache_curves(models: Iterable[Published], lengths: Sequence[int]) -> dict[str, list[int]]:
-    """The bytes at each length, by name, for ``plot.cache_lines``; 2 bytes for each number.
+    """The bytes at each length, by name, for ``pictures.cache_lines``; 2 bytes for each number.
 
     The curve of a model whose positions end earlier is shorter: GPT-2 has 1024 positions. A model that has no
     position for any of the lengths is left out.

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mha_course._expect import instance
 from mha_lab import _expect as expect
 from mha_lab.multihead import MultiHeadAttention, _expect_kept, savable
 
@@ -67,7 +68,7 @@ def attend_in_stream(
     >>> output.shape, cache.key.shape, cache.length
     (torch.Size([2, 1, 6]), torch.Size([2, 3, 5, 2]), 9)
     """
-    expect.instance("layer", layer, MultiHeadAttention)
+    instance("layer", layer, MultiHeadAttention)
     if layer.window is not None:
         hint = "first and recent already say which keys are seen."
         expect.fail(ValueError, "layer.window", "None", layer.window, hint)

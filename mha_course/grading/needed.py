@@ -14,8 +14,8 @@ from typing import NamedTuple
 from mha_course.grading.source import UNREADABLE, plain
 
 # What these are given, they leave as it is, but for PyTorch's methods whose name ends with "_".
-READERS = {"check", "display", "explore", "math", "mha_course", "mha_lab", "plot", "plt", "quiz"}
-READERS |= {"torch", "tqdm", *dir(builtins)}
+READERS = {"check", "display", "explore", "math", "mha_course", "mha_lab", "pictures", "plot"}
+READERS |= {"plt", "quiz", "torch", "tqdm", *dir(builtins)}
 # A cell that uses one of these may read any name.
 READS_ALL = {"__import__", "dir", "eval", "exec", "get_ipython", "globals", "importlib", "locals"}
 READS_ALL |= {"sys", "vars"}

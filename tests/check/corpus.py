@@ -14,9 +14,11 @@ import contextlib
 import io
 import linecache
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -32,6 +34,9 @@ from tests.notebooks.chapters import NAMES, code_cells
 from tests.notebooks.chapters import read as chapter
 
 FOLDER = Path(__file__).parent / "tries"
+with warnings.catch_warnings(action="ignore"):  # readers typed the names of an earlier release
+    for old in ("chapters", "explore"):
+        import_module(f"mha_lab.{old}")
 TRAINS = "06", "07", "08", "09", "10", "13", "14"  # of these, only what a cell defines, not what it computes
 
 

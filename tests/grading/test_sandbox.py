@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import mha_course
 from mha_course.exercises import Rng, find
 from mha_course.grading import sandbox, syscalls
 from mha_course.grading.worker import encode_problem
