@@ -134,8 +134,8 @@ EXERCISE = Exercise(
             (_build(joined=lambda scores, column: torch.cat([column, scores], dim=-1)),),
         ),
         "first-key-dropped": Mistake(
-            "Your function appends the sink after the keys, and then drops the first column. So the first key is "
-            "lost, and the last column of your result is the weight of the sink.",
+            "Your function appends the sink after the keys, and then drops the first column. So the first "
+            "key is lost, and the last column of your result is the weight of the sink.",
             STEP,
             (_build(finish=lambda weights: weights[..., 1:]),),
         ),
