@@ -108,23 +108,12 @@ DIVISORS = {
 }
 # There is one row of scores; equal weights are the plain mean.
 OTHERS = "softmax-over-queries", "softmax-over-everything", "equal-weights"
-WEIGHTS = {name: form for name, form in _softmax.wrong(ONE).items() if name not in OTHERS} | {
+WEIGHTS = {name: form for name, form in _softmax.wrong(ONE, "far").items() if name not in OTHERS} | {
     "unstable-softmax": (
         "Your function takes exp of scores that are too large or too negative: it is infinite, or 0 for all "
         "keys. Subtract the largest score first; the weights stay the same.",
         TEMPERATURE,
         (_naive, _naive_in_python),
-    ),
-    "scores-cut-off": (
-        "Your function cuts the scores off at a largest value, or at a smallest one too: scores beyond it "
-        "count the same. Subtract the largest score instead; the weights stay the same.",
-        TEMPERATURE,
-        tuple(
-            lambda s, cut=cut, low=low: _naive(s.clamp(-cut if low else None, cut))
-            for cut in (10, 20, 50, 80, 88, 100)
-            for low in (False, True)
-            if low or cut < 89  # exp(89) is infinite, with or without a largest value
-        ),
     ),
     "softmax-over-the-query": (
         "Every weight is 1: your softmax runs over the axis of the queries, and there is one query.",
