@@ -111,6 +111,9 @@ TOLD = {  # a reader got other advice here, which was not true or did not help
     "10_published_a-0-predict_cache": ("two bytes in float16", "You count only the keys"),
     "10_published_a-2-predict_cache": ("four bytes in float32", "float16"),
     "13_published_c-1-softmax_with_sink": ("drops the first column", "no known mistake"),
+    "05_published_d-3-fix_bias": ("one time less", "subtracts"),
+    "13_published_d-3-norm_query_key": ("multiplies by the root mean square", "no known mistake"),
+    "14_published_d-1-induction_score": ("on the token before", "no known mistake"),
     "14_induction_score_b-7-induction_score": ("one of these", "Or: Your function reads"),
     "11_reader_b-0-sees_padding": ("A LayerNorm removes such a change", "(False, 20, True)"),
 }
