@@ -318,7 +318,7 @@ def _added(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: T
             one is not None and observe.alike(one, two) for one, two in others
         ):
             says = "One and the same row of numbers is added to each row of the right result, as a bias is."
-            return Found("row-added", cause=f"{says} Nothing is added here.")
+            return Found("row-added", cause=f"{says} The right result comes without this row.")
     return None
 
 

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -55,12 +56,18 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(constant)
 
 
+@lru_cache(maxsize=8)  # the same for every problem
+def _instructions(code: CodeType | None) -> list[dis.Instruction]:
+    """Those of a function and of the functions in it."""
+    return [step for inner in _nested(code) for step in dis.get_instructions(inner)] if code else []
+
+
 def fingerprint(answer: Any) -> str:
     """Equal for two functions with the same code, whatever their names and their variables' names are."""
     code = code_of(answer)
     if code is None:
         return ""
-    steps = [_step(step) for inner in _nested(code) for step in dis.get_instructions(inner)]
+    steps = map(_step, _instructions(code))
     return hashlib.sha256(repr([step for step in steps if step]).encode()).hexdigest()[:16]
 
 
@@ -87,15 +94,13 @@ def reads(answer: Any) -> list[list[str]]:
 
 def compares_bits(answer: Any) -> bool:
     """``^`` is in the function's code."""
-    code = code_of(answer)
-    steps = (step for inner in _nested(code) for step in dis.get_instructions(inner)) if code else ()
+    steps = _instructions(code_of(answer))
     return any(step.opname == "BINARY_OP" and step.argrepr in ("^", "^=") for step in steps)
 
 
 def uses(answer: Any) -> list[str]:
     """The global names in a function's code, each once."""
-    code = code_of(answer)
-    steps = [step for inner in _nested(code) for step in dis.get_instructions(inner)] if code else []
+    steps = _instructions(code_of(answer))
     return list(dict.fromkeys(s.argval for s in steps if s.opname in ("LOAD_GLOBAL", "LOAD_NAME")))
 
 

@@ -22,11 +22,13 @@ class Sizes:
     d_model: int = 0
     heads: int = 0
     front: tuple[int, ...] = ()
+    d_v: int = 0
 
     @classmethod
-    def of(cls, query: Tensor, key: Tensor, d_model: int = 0, heads: int = 0) -> "Sizes":
+    def of(cls, query: Tensor, key: Tensor, d_model: int = 0, heads: int = 0, d_v: int = 0) -> "Sizes":
         """Those of queries ``(..., n_q, d_k)`` and keys ``(..., n_k, d_k)``."""
-        return cls(query.shape[-1], query.shape[-2], key.shape[-2], d_model, heads, tuple(query.shape[:2]))
+        d_k, front = query.shape[-1], tuple(query.shape[:2])
+        return cls(d_k, query.shape[-2], key.shape[-2], d_model, heads, front, d_v)
 
 
 Divisor = Callable[[Sizes], float]
@@ -63,6 +65,12 @@ FORMS: dict[str, tuple[str, str, Sequence[Divisor] | Mapping[str, Sequence[Divis
         "Your scores are multiplied by sqrt(d_k), not divided by it.",
         (lambda sizes: sizes.d_k**-0.5,),
     ),
+    "scaled-by-the-fourth-root": (
+        "",
+        "Your scores are divided by the fourth root of d_k. If queries and keys are divided by it, divide "
+        "both.",
+        (lambda sizes: sizes.d_k**0.25,),
+    ),
     "scaled-twice": (
         "",
         "Your scores are divided by d_k and once more by its root.",
@@ -78,6 +86,12 @@ FORMS: dict[str, tuple[str, str, Sequence[Divisor] | Mapping[str, Sequence[Divis
         "d_model",
         "Your scores are divided by d_model, the width of x. Use the root of d_k, the width of a query.",
         (lambda sizes: sizes.d_model,),
+    ),
+    "scaled-by-d_v": (
+        "d_v",
+        "Your scores are divided by the square root of d_v, the width of a value. Use d_k, the width of a "
+        "query.",
+        (_root("d_v"),),
     ),
     "scaled-by-num_heads": (
         "heads",
@@ -123,7 +137,7 @@ NARROW = (
 def wrong(section: str, *there: str) -> dict[str, Choice]:
     """The wrong divisors that can occur where these sizes are there, as one knob of ``deviations``.
 
-    ``there``: ``d_model``; ``heads``; ``tokens``, if queries and keys are as many, else ``lengths``;
+    ``there``: ``d_model``; ``d_v``; ``heads``; ``tokens``, if queries and keys are as many, else ``lengths``;
     ``front``, if there may be any axes in front; ``fixed``, if the chapter has computed with one size.
     """
     found = {name: (says, section, of) for name, (needs, says, of) in FORMS.items() if needs in ("", *there)}

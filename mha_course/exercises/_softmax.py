@@ -35,6 +35,16 @@ def with_one_more(scores: Tensor) -> Tensor:
     return shifted(scores) / (1 + shifted(scores).sum(-1, keepdim=True))
 
 
+def cut_off(highest: float, *, both: bool, least: float = 0.0) -> Weigh:
+    """Scores above ``highest``, and ``both`` if those below its opposite too, count as much as it does."""
+
+    def weigh(scores: Tensor) -> Tensor:
+        raised = torch.exp(scores.clamp(-highest if both else None, highest))
+        return raised / (raised.sum(-1, keepdim=True) + least)
+
+    return weigh
+
+
 def causal(scores: Tensor) -> Tensor:
     """Each token sees itself and the tokens before it."""
     hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
@@ -126,6 +136,18 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
             for least in (1e-2, 1e-3)
         ),
     ),
+    "scores-cut-off": (
+        "far",
+        "Your function cuts the scores off at a largest value, or at a smallest one too: scores beyond it "
+        "count the same. Subtract the largest score instead; the weights stay the same.",
+        tuple(
+            cut_off(highest, both=both, least=least)
+            for highest in (10, 20, 50, 80, 88, 100)
+            for both in (False, True)
+            for least in (0.0, 1e-8)
+            if both or highest < 89  # exp(89) is infinite, with or without a largest value
+        ),
+    ),
     "causal-mask-kept": (
         "self",
         "Your function hides the later tokens from each token, as a decoder does. Nothing is hidden here: "
@@ -138,8 +160,8 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
 def wrong(section: str, *there: str) -> dict[str, Choice]:
     """The wrong ways to weigh, as one knob of ``deviations``.
 
-    ``there``: ``heads``, for scores ``(batch, heads, n_q, n_k)``; ``front``, for any axes in front; ``self``,
-    if the tokens attend to each other, and no mask is asked for.
+    ``there``: ``heads``, for scores ``(batch, heads, n_q, n_k)``; ``front``, for any axes in front; ``far``,
+    if scores are far apart; ``self``, if the tokens attend to each other, and no mask is asked for.
     """
     return {name: (says, section, of) for name, (needs, says, of) in FORMS.items() if needs in ("", *there)}
 

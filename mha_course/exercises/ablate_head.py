@@ -194,6 +194,7 @@ REMOVED = {
         "Your function puts an average in place of the head: the head should contribute nothing.",
         (
             _put(lambda x, h: x[:, h].mean(1, keepdim=True), ALL, lambda h: h),
+            _put(lambda x, h: x[:, h].mean((0, 1)), ALL, lambda h: h),
             _put(lambda x, h: x.mean(1), ALL, lambda h: h),
             _put(lambda x, h: _others(x, h).mean(1), ALL, lambda h: h),
             _put(lambda x, h: x.mean(), ALL, lambda h: h),

@@ -49,9 +49,9 @@ STEP = "3 Weights: from scores to numbers that sum to 1"
 AXIS = "7 Break it: softmax over the wrong axis"
 OTHERS = {
     name: choice
-    for name, choice in _softmax.wrong(STEP, "front").items()
+    for name, choice in _softmax.wrong(STEP, "front", "far").items()
     if name in ("softmax-without-dim", "one-added-to-the-sum", "sigmoid-or-relu", "equal-weights")
-    or name == "small-weights-dropped"
+    or name in ("small-weights-dropped", "scores-cut-off")
 }
 EXERCISE = Exercise(
     answer=attention_weights,
@@ -133,12 +133,6 @@ EXERCISE = Exercise(
                 lambda s: _naive(s - s.max(0).values),
                 lambda s: _naive(s - s.max(0, keepdim=True).values),
             ),
-        ),
-        "clamped": Mistake(
-            "Your function cuts scores off at a limit, so scores beyond it count as equal.",
-            STEP,
-            tuple(lambda s, c=c: _naive(s.clamp(max=c)) for c in (10, 20, 50, 80, 88))
-            + tuple(lambda s, c=c: _naive(s.clamp(-c, c)) for c in (10, 20, 50, 80, 88)),
         ),
         "divided-by-the-maximum": Mistake(
             "Your function divides the scores by a largest score before the exp. That changes their "

@@ -62,8 +62,8 @@ ADDED = {
         (lambda y, b, x, w: y + (x.shape[1] + 1) * b,),
     ),
     "one-bias-taken-off": (
-        "Your function subtracts one bias from the sum, however many heads there are; with three heads, two "
-        "are left.",
+        "If there are several heads, your output has the bias one time less than there are heads: twice for "
+        "three heads.",
         BIAS,
         (
             lambda y, b, x, w: y + (x.shape[1] - 1) * b,

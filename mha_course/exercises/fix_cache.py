@@ -3,7 +3,7 @@
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, deviations
+from mha_course.exercises import Exercise, Mistake, _scale, _softmax, deviations, pieces
 
 
 def fix_cache(query, key, value, old_key, old_value):
@@ -59,13 +59,16 @@ def _triangle(shift):
 RIGHT = _triangle(lambda n_new, n_old, query: n_old)
 
 
-def _build(keys=_both, values=_both, mask=RIGHT, scale=lambda d: d**0.5):
+def _weigh(scores, seen):
+    return torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=-1)
+
+
+def _build(keys=_both, values=_both, mask=RIGHT, divisor=_scale.right, weigh=_weigh):
     def answer(query, key, value, old_key, old_value):
         joined = keys(old_key, key)
-        scores = query @ joined.mT / scale(query.shape[-1])
+        scores = query @ joined.mT / divisor(_scale.Sizes.of(query, joined))
         seen = mask(query, joined.shape[-2], old_key.shape[-2])
-        weights = torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=-1)
-        return torch.nan_to_num(weights) @ values(old_value, value)
+        return torch.nan_to_num(weigh(scores, seen)) @ values(old_value, value)
 
     return answer
 
@@ -151,6 +154,27 @@ def _in_front(old, new):
     return torch.cat([new, old], dim=-2)
 
 
+DIVISORS = _scale.wrong(STEP, "lengths")
+WEIGHTS = {
+    name: (
+        says,
+        STEP,
+        tuple(lambda s, seen, one=one: one(s.masked_fill(~seen, -torch.inf)) for one in pieces(of)),
+    )
+    for name, (says, _, of) in _softmax.wrong(STEP, "heads").items()
+    if not isinstance(of, dict)
+} | {
+    "masked-after-softmax": (
+        "Keys are hidden after the softmax, so the visible weights no longer sum to 1.",
+        STEP,
+        (lambda s, seen: s.softmax(-1) * seen,),
+    ),
+    "filled-after-softmax": (
+        _softmax.LATE,
+        STEP,
+        tuple(lambda s, seen, fill=fill: fill(s.softmax(-1), seen) for fill in _softmax.FILLED),
+    ),
+}
 KNOBS = {
     "mask": MASKS,
     "keys": {
@@ -167,10 +191,7 @@ KNOBS = {
             (_in_front,),
         ),
     },
-    "scale": {
-        "not-scaled": ("Your scores are not divided by sqrt(d_k).", STEP, (lambda d: 1.0,)),
-        "scaled-by-d_k": ("Your scores are divided by d_k, not by its root.", STEP, (lambda d: d,)),
-    },
+    "divisor": {name: DIVISORS[name] for name in ("not-scaled", "scaled-by-d_k")},
 }
 
 
@@ -186,6 +207,7 @@ EXERCISE = Exercise(
     problems=_problems,
     bug=_stub,
     mistakes={
+        **deviations(_build, {"divisor": DIVISORS, "weigh": WEIGHTS}, pairs=False),
         **deviations(_build, KNOBS),
         "order-swapped": Mistake(
             "The kept keys and values come after the new ones, but the mask expects them first.",

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from mha_course.exercises import Exercise, Mistake, deviations
+from mha_course.exercises import Exercise, Mistake, _scale, _softmax, deviations
 
 
 def fix_lookup(query, keys, values):
@@ -29,17 +29,13 @@ def _problems(rng):
         yield tuple(rng.normal(n, d) for n in (n_q, n_k, n_k))
 
 
-def _softmax(scores):
-    return torch.softmax(scores, dim=-1)
-
-
 def _build(
     searched=lambda q, k, v: q @ k.mT,
-    divisor=lambda q, k: math.sqrt(q.shape[-1]),
-    weigh=_softmax,
+    divisor=_scale.right,
+    weigh=_softmax.right,
     fetched=lambda w, k, v: w @ v,
 ):
-    return lambda q, k, v: fetched(weigh(searched(q, k, v) / divisor(q, k)), k, v)
+    return lambda q, k, v: fetched(weigh(searched(q, k, v) / divisor(_scale.Sizes.of(q, k))), k, v)
 
 
 def _unit(rows):
@@ -99,54 +95,13 @@ SEARCHED = {
     ),
 }
 DIVISORS = {
-    "not-scaled": ("Your scores are not divided by sqrt(d).", SCALE, (lambda q, k: 1,)),
-    "scaled-by-d": ("Your scores are divided by d, not by its root.", SCALE, (lambda q, k: q.shape[-1],)),
-    "half-of-d": (
-        "Your scores are divided by d / 2, or by 2 d, as `** 1/2` does: it is `(** 1) / 2`. `** 0.5` takes "
-        "the root.",
-        SCALE,
-        (lambda q, k: q.shape[-1] / 2, lambda q, k: 2 * q.shape[-1]),
-    ),
-    "multiplied-by-the-root": (
-        "Your scores are multiplied by sqrt(d), not divided by it.",
-        SCALE,
-        (lambda q, k: q.shape[-1] ** -0.5,),
-    ),
-    "scaled-by-the-number-of-keys": (
-        "Your scores are divided by the square root of n_k, the number of keys; use d, the width of a key.",
-        SCALE,
-        (lambda q, k: math.sqrt(len(k)),),
-    ),
-    "scaled-by-the-number-of-queries": (
-        "Your scores are divided by the square root of n_q, the number of queries; use d, the width of a "
-        "key.",
-        SCALE,
-        (lambda q, k: math.sqrt(len(q)),),
-    ),
-    "another-scale": ("Your scores are multiplied by 1/8, which fits d = 64 only.", SCALE, (lambda q, k: 8,)),
+    name: (says.replace("d_k", "d"), section, of)
+    for name, (says, section, of) in _scale.wrong(SCALE, "lengths").items()
+} | {
+    "another-scale": ("Your scores are multiplied by 1/8, which fits d = 64 only.", SCALE, (lambda sizes: 8,))
 }
-WEIGHTS = {
-    "softmax-over-queries": (
-        "Your softmax runs over the queries.",
-        ONE,
-        (lambda s: torch.softmax(s, dim=0),),
-    ),
-    "softmax-over-all": (
-        "Your softmax runs over all pairs at once: the weights of each query must sum to 1.",
-        ONE,
-        (lambda s: torch.softmax(s.flatten(), 0).view_as(s),),
-    ),
-    "no-softmax": (
-        "Your function uses the scores themselves as weights: there is no softmax.",
-        ONE,
-        (lambda s: s,),
-    ),
-    "softmax-twice": (
-        "Your function takes a softmax of the softmax.",
-        ONE,
-        (lambda s: _softmax(_softmax(s)),),
-    ),
-}
+WEIGHTS = _softmax.wrong(ONE)
+del WEIGHTS["equal-weights"]  # the plain mean
 FETCHED = {
     "keys-fetched": (
         "Your function fetches keys; it must fetch values.",
@@ -171,7 +126,7 @@ FETCHED = {
 }
 KNOBS = {"searched": SEARCHED, "divisor": DIVISORS, "weigh": WEIGHTS, "fetched": FETCHED}
 OFTEN = {  # seen together with others; each pair costs time
-    "values-searched", "normalised-values-searched", "not-scaled", "scaled-by-d", "half-of-d",
+    "values-searched", "normalised-values-searched", "not-scaled", "scaled-by-d_k", "half-of-d_k",
     "multiplied-by-the-root", "scaled-by-the-number-of-keys", "softmax-over-queries", "no-softmax",
     "keys-fetched", "weights-returned-too",
 }  # fmt: skip

@@ -29,6 +29,11 @@ def _after(earlier):
     return _shift(earlier, 1)
 
 
+def _before(earlier):
+    """Before the first token there is none: its own place is taken then."""
+    return _shift(earlier, -1).int() + earlier * (torch.arange(earlier.shape[-1]) == 0)
+
+
 def _summed(weights, places):
     """``(batch, num_heads, n)``: for each query, the sum of its weights on these places."""
     return (weights * places[:, None]).sum(-1)
@@ -116,7 +121,7 @@ KNOBS = {
             "Your function reads the weight on the token before the earlier occurrence. Read the one after "
             "it.",
             STEP,
-            (lambda earlier: _shift(earlier, -1), lambda earlier: earlier.roll(-1, dims=-1)),
+            (lambda earlier: _shift(earlier, -1), lambda earlier: earlier.roll(-1, dims=-1), _before),
         ),
         "two-after": (
             "Your function reads the weight on the second token after the earlier occurrence. Read the first "

@@ -97,7 +97,7 @@ class _Head(torch.nn.Module):
         """The output and the weights, or what the pieces make of them."""
         project, divisor, weigh, after, results = self.pieces
         query, key, value = project(x, self.q_proj, self.k_proj, self.v_proj)
-        sizes = _scale.Sizes.of(query, key, x.shape[-1])
+        sizes = _scale.Sizes.of(query, key, x.shape[-1], d_v=value.shape[-1])
         weights = weigh(query @ key.mT / divisor(sizes)) / after(sizes)
         return results(weights @ value, weights)
 
@@ -112,7 +112,7 @@ def _build(
     return lambda *widths: _Head(*widths, (project, divisor, weigh, after, results))
 
 
-SIZES = "d_model", "tokens", "front"
+SIZES = "d_model", "d_v", "tokens", "front"
 KNOBS = {
     "project": {
         "query-and-key-swapped": (

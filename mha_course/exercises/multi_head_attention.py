@@ -120,8 +120,7 @@ def _weighed(ways):
     return tuple(
         lambda s, m, of=of, low=low, then=then: then(of(_filled(s, m, low)), m)
         for of in ways
-        for low in (-math.inf, -1e9)
-        for then in (lambda w, m: w, _zeroed)
+        for low, then in ((-math.inf, lambda w, m: w), (-1e9, lambda w, m: w), (-1e9, _zeroed))
     )
 
 

@@ -154,6 +154,12 @@ KNOBS = {
                 ),
             ),
         ),
+        "multiplied-by-the-rms": (
+            "Your function multiplies by the root mean square. (`rsqrt` is 1 over the root: multiply by it, "
+            "do not divide.)",
+            STEP,
+            (lambda heads: 1 / _root(heads.square().mean(dim=-1, keepdim=True)),),
+        ),
         "not-divided": (
             "Your function does not divide by the root mean square.",
             STEP,

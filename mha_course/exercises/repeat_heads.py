@@ -129,7 +129,7 @@ EXERCISE = Exercise(
         ),
         "repeated-and-then-cut": Mistake(
             "Your function repeats along the axis of the tokens or of the width, and then cuts the numbers "
-            "into heads. The shape is right, but a head mixes numbers of several tokens or heads.",
+            "into heads. The shape is right, but the rows of a head are not those of its tokens.",
             STEP,
             (_then_cut(2), _then_cut(3)),
         ),

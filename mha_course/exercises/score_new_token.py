@@ -2,7 +2,7 @@
 
 import torch
 
-from mha_course.exercises import Exercise, Mistake, deviations
+from mha_course.exercises import Exercise, Mistake, _scale, deviations
 from mha_lab import positions
 
 ROTARY = "5 Rotary: turn queries and keys"
@@ -48,12 +48,14 @@ def _build(
     key=AS_NEW,
     cache=lambda old: old,
     join=lambda old, new: torch.cat([old, new], dim=1),
-    finish=lambda scores, d_k: scores / d_k**0.5,
+    divisor=_scale.right,
+    finish=lambda scores: scores,
 ):
     def answer(q, k, old):
         n_old, d_k = old.shape[1:]
         keys = join(cache(old), key(k, n_old)[:, None])
-        return finish((query(q, n_old)[:, None] @ keys.mT)[:, 0], d_k)
+        sizes = _scale.Sizes(d_k, 1, n_old + 1, d_model=len(q) * d_k, heads=len(q))
+        return finish((query(q, n_old)[:, None] @ keys.mT)[:, 0] / divisor(sizes))
 
     return answer
 
@@ -100,16 +102,12 @@ KNOBS = {
             (lambda old, new: old,),
         ),
     },
+    "divisor": _scale.wrong(ROTARY, "d_model", "heads"),
     "finish": {
-        "not-scaled": (
-            "Your function does not divide the scores by the square root of `d_k`.",
-            ROTARY,
-            (lambda scores, d_k: scores,),
-        ),
         "weights-returned": (
             "Your function returns weights: each row sums to 1. Return the scores, before the softmax.",
             ROTARY,
-            (lambda scores, d_k: torch.softmax(scores / d_k**0.5, dim=-1),),
+            (lambda scores: torch.softmax(scores, dim=-1),),
         ),
     },
 }

@@ -36,7 +36,7 @@ def _build(
 ):
     def answer(x, w_q, w_k, w_v):
         query, key, value = projections(x, w_q, w_k, w_v)
-        sizes = _scale.Sizes.of(query, key, x.shape[-1])
+        sizes = _scale.Sizes.of(query, key, x.shape[-1], d_v=value.shape[-1])
         scores = query @ key.mT / divisor(sizes)
         weights = weigh(scores) / after(sizes)
         return results(fetch(weights, value), weights, scores)
@@ -53,7 +53,7 @@ WEIGHTS, OUTPUT = (
     "4 Output: the weighted average of the values",
 )
 WHOLE, AXIS = "6 Put together", "7 Break it: softmax over the wrong axis"
-SIZES = "d_model", "tokens", "front", "fixed"
+SIZES = "d_model", "d_v", "tokens", "front", "fixed"
 KNOBS = {
     "projections": {
         "one-matrix-for-all": (

@@ -5,7 +5,7 @@ import math
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, deviations
+from mha_course.exercises import Exercise, Mistake, _softmax, deviations
 
 
 def soft_lookup(query, keys, values, temperature):
@@ -32,22 +32,18 @@ def _problems(rng):
     yield torch.tensor([1.0, 1.0]), keys, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, -1.0]]), 0.01
 
 
-def _softmax(scores, temperature):
-    return torch.softmax(scores, dim=-1)
-
-
-def _naive(scores, temperature):
+def _naive(scores):
     raised = torch.exp(scores)
     return raised / raised.sum()
 
 
-def _naive_in_python(scores, temperature):
+def _naive_in_python(scores):
     raised = [math.exp(score) for score in scores.tolist()]
     return torch.tensor([number / sum(raised) for number in raised])
 
 
-def _build(divisor=lambda q, k, t: t, weigh=_softmax, fetch=lambda w, k, v: w @ v):
-    return lambda q, k, v, t: fetch(weigh(k @ q / divisor(q, k, t), t), k, v)
+def _build(divisor=lambda q, k, t: t, weigh=_softmax.right, after=lambda t: 1, fetch=lambda w, k, v: w @ v):
+    return lambda q, k, v, t: fetch(weigh(k @ q / divisor(q, k, t)) / after(t), k, v)
 
 
 TEMPERATURE, ONE = "5 Length and temperature", "1 One query, one key"
@@ -110,58 +106,31 @@ DIVISORS = {
         (lambda q, k, t: t * q.norm(),),
     ),
 }
-WEIGHTS = {
+# There is one row of scores; equal weights are the plain mean.
+OTHERS = "softmax-over-queries", "softmax-over-everything", "equal-weights"
+WEIGHTS = {name: form for name, form in _softmax.wrong(ONE, "far").items() if name not in OTHERS} | {
     "unstable-softmax": (
         "Your function takes exp of scores that are too large or too negative: it is infinite, or 0 for all "
         "keys. Subtract the largest score first; the weights stay the same.",
         TEMPERATURE,
         (_naive, _naive_in_python),
     ),
-    "scores-cut-off": (
-        "Your function cuts the scores off at a largest value, or at a smallest one too: scores beyond it "
-        "count the same. Subtract the largest score instead; the weights stay the same.",
-        TEMPERATURE,
-        tuple(
-            lambda s, t, cut=cut, low=low: _naive(s.clamp(-cut if low else None, cut), t)
-            for cut in (10, 20, 50, 80, 88, 100)
-            for low in (False, True)
-            if low or cut < 89  # exp(89) is infinite, with or without a largest value
-        ),
-    ),
     "softmax-over-the-query": (
         "Every weight is 1: your softmax runs over the axis of the queries, and there is one query.",
         ONE,
-        (lambda s, t: torch.ones_like(s),),
-    ),
-    "divided-again-after-the-softmax": (
-        "Your weights are divided by the temperature after the softmax, too.",
-        TEMPERATURE,
-        (lambda s, t: _softmax(s, t) / t,),
-    ),
-    "softmax-twice": (
-        "Your function takes a softmax of the softmax.",
-        ONE,
-        (lambda s, t: _softmax(_softmax(s, t), t),),
-    ),
-    "no-softmax": (
-        "Your function uses the scores themselves as weights: there is no softmax.",
-        ONE,
-        (lambda s, t: s,),
-    ),
-    "no-exp": (
-        "Your function divides the scores by their sum; take exp of them first.",
-        ONE,
-        (lambda s, t: s / s.sum(),),
-    ),
-    "not-normalised": (
-        "Your function takes exp of the scores, but does not divide by the sum.",
-        ONE,
-        (lambda s, t: torch.exp(s), lambda s, t: torch.exp(s - s.max())),
+        (torch.ones_like,),
     ),
     "hard-lookup": (
         "Your function returns the value of the best key alone; a soft lookup averages all of them.",
         ONE,
-        (lambda s, t: torch.nn.functional.one_hot(s.argmax(), len(s)).float(),),
+        (lambda s: torch.nn.functional.one_hot(s.argmax(), len(s)).float(),),
+    ),
+}
+AFTER = {
+    "divided-again-after-the-softmax": (
+        "Your weights are divided by the temperature after the softmax, too.",
+        TEMPERATURE,
+        (lambda t: t,),
     ),
 }
 RESULTS = {
@@ -211,10 +180,10 @@ RESULTS = {
         (lambda w, k, v: w[0] * v[0], lambda w, k, v: w[-1] * v[-1]),
     ),
 }
-KNOBS = {"divisor": DIVISORS, "weigh": WEIGHTS, "fetch": RESULTS}
+KNOBS = {"divisor": DIVISORS, "weigh": WEIGHTS, "after": AFTER, "fetch": RESULTS}
 OFTEN = {  # seen together with others; each pair costs time
     "temperature-ignored", "root-in-place-of-temperature", "scaled-as-well", "temperature-inverted",
-    "unstable-softmax", "divided-again-after-the-softmax", "no-softmax", "not-normalised",
+    "unstable-softmax", "divided-again-after-the-softmax", "no-softmax", "not-divided",
     "row-of-a-matrix", "keys-fetched", "weights-returned-too", "not-summed",
 }  # fmt: skip
 EXERCISE = Exercise(

@@ -2,7 +2,7 @@
 
 import torch
 
-from mha_course.exercises import Exercise, Mistake, deviations
+from mha_course.exercises import Exercise, Mistake, _softmax, deviations
 
 
 def softmax_with_sink(scores, sinks):
@@ -30,10 +30,10 @@ def _build(
     sink=lambda sinks: sinks,
     finish=lambda weights: weights[..., :-1],
     joined=lambda scores, column: torch.cat([scores, column], dim=-1),
-    dim=-1,
+    weigh=_softmax.right,
 ):
     def answer(scores, sinks):
-        return finish(torch.softmax(joined(scores, _column(sink(sinks), scores)), dim=dim))
+        return finish(weigh(joined(scores, _column(sink(sinks), scores))))
 
     return answer
 
@@ -106,6 +106,7 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     mistakes={
+        **deviations(_build, {"weigh": _softmax.wrong(STEP, "front")}),
         **deviations(_build, KNOBS),
         "rows-sum-to-1": Mistake(
             "Each row of your result sums to 1, as without a sink. (Adding the same number to all scores of "
@@ -131,6 +132,12 @@ EXERCISE = Exercise(
             "of the sink is the first column of your result, and the last key is lost.",
             STEP,
             (_build(joined=lambda scores, column: torch.cat([column, scores], dim=-1)),),
+        ),
+        "first-key-dropped": Mistake(
+            "Your function appends the sink after the keys, and then drops the first column. So the first "
+            "key is lost, and the last column of your result is the weight of the sink.",
+            STEP,
+            (_build(finish=lambda weights: weights[..., 1:]),),
         ),
         "all-sinks-in-each-row": Mistake(
             "Your function appends the sinks of all heads to each row. A row gets only the sink of its own "
@@ -180,7 +187,7 @@ EXERCISE = Exercise(
                     ),
                     dim=-2,
                 )[..., :-1, :],
-                _build(dim=-2),
+                _build(weigh=_softmax.over(-2)),
             ),
         ),
         "sink-taken-off-the-weights": Mistake(
