@@ -49,11 +49,12 @@ def grade(course: Path, chapter: str, jobs: int = 0) -> int:
         at_once = _at_once(jobs) if left or changed else 1
         each = partial(apart.each, jobs=at_once, seconds=walls.seconds + MORE_SECONDS)
         with closing(each(partial(show_again, course, chapter), changed)) as ends:
-            failed |= {student: reason for student, reason in ends if reason}
+            failed |= {student: _in_file(course, chapter, student, why) for student, why in ends if why}
         ends = each(partial(grade_one, course, chapter, grader), left)
         try:
             with closing(ends):
-                failed |= {student: reason for student, reason in _shown(ends, len(left)) if reason}
+                ended = _shown(ends, len(left))
+                failed |= {student: _in_file(course, chapter, student, why) for student, why in ended if why}
         except KeyboardInterrupt:
             done = len(_graded(api, course, chapter, found, grader))
             raise KeyboardInterrupt(
@@ -186,6 +187,13 @@ def _rows(
         row.said_late = [file, "late"] == times.get(row.student, [])[1:]
         row.of_platform = row.student in zipped or (bool(zipped) and not row.handed_in and not row.reason)
     return sorted(rows.values(), key=lambda row: (row.last_name, row.first_name, row.student))
+
+
+def _in_file(course: Path, chapter: str, student: str, reason: str) -> str:
+    """The reason with the name of the file that was taken; if none was, the reason has a name itself."""
+    with suppress(intake.Refused):
+        return reason if reason == intake.FULL else f"{taken(course, chapter, student).path!a}: {reason}"
+    return reason
 
 
 def _file(course: Path, chapter: str, student: str) -> str:

@@ -217,16 +217,19 @@ def test_hostile_texts_stop_neither_the_class_nor_its_report(course):
     done = run("grade", course, NAME)
     assert done.returncode == 1, done.stderr
     refused = [line for line in done.stderr.splitlines() if line.startswith("not graded")]
-    assert sorted(line.split("'")[1] for line in refused) == sorted(FILES)
+    file = f"'{NAME}/{NAME}.ipynb'"
+    assert sorted(line.partition(": it is")[0] for line in refused) == sorted(
+        f"not graded: {student!a}: {file}" for student in FILES
+    )
     found = test_going_on.scores(course)
     assert {student: found[student] for student in hostile} == dict.fromkeys(hostile, 1)
     assert {student: found[student] for student in STUDENTS} == dict(zip(STUDENTS, [1, 0] * 2, strict=True))
     said = [line.removeprefix("look at this: ") for line in done.stdout.splitlines() if "left out" in line]
     left = "The grader left out this cell: it"
     assert said == [
-        f"blocks: {left} has more than 100 blocks of code.",
-        f"hard: {left} takes too long to read. (4 cells)",
-        f"long: {left} has more than 5,000 lines. (2 cells)",
+        f"blocks: {file}: {left} has more than 100 blocks of code.",
+        f"hard: {file}: {left} takes too long to read. (4 cells)",
+        f"long: {file}: {left} has more than 5,000 lines. (2 cells)",
     ]
     page = (course / "feedback" / "hard" / NAME / f"{NAME}.html").read_text(encoding="utf-8")
     assert page.count(f"{left} takes too long to read.") == 4
