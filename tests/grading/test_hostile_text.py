@@ -203,6 +203,7 @@ def test_hostile_texts_stop_neither_the_class_nor_its_report(course):
         "blocks": [new_markdown_cell("```\nx\n```\n" * 1000)],
         "texts": [new_markdown_cell(f"{'```' * 30_000}{i}") for i in range(2)]
         + [new_markdown_cell("`" * 99_000)],
+        "coloured": [new_code_cell("a." * 49_000), new_markdown_cell("[" * 95_000)],
         "copies": [new_code_cell("def split_heads(x, num_heads): ...") for _ in range(900)],
     }
     for student, cells in hostile.items():
@@ -233,6 +234,10 @@ def test_hostile_texts_stop_neither_the_class_nor_its_report(course):
     ]
     page = (course / "feedback" / "hard" / NAME / f"{NAME}.html").read_text(encoding="utf-8")
     assert page.count(f"{left} takes too long to read.") == 4
+    page = (course / "feedback" / "coloured" / NAME / f"{NAME}.html").read_text(encoding="utf-8")
+    assert page.count("<p>This cell has no colours: it takes too long to read.</p>") == 1
+    assert "a." * 49_000 in page
+    assert "[" * 95_000 in page
 
     # The report reads records, and nothing that a student wrote.
     shutil.rmtree(course / "autograded")
