@@ -12,14 +12,16 @@ from nbgrader.apps import NbGraderAPI
 from tqdm import tqdm
 
 from mha_lab.exercises import find, names
-from mha_lab.grading import apart, gradebook, intake, record, report, shapes, summary, tables
+from mha_lab.grading import apart, gradebook, intake, limits, record, report, shapes, summary, tables
 from mha_lab.grading.course import Stop, digest, locked, received, settings, write
 from mha_lab.grading.nbgrader import GradeApart, handed_out_functions
 from mha_lab.grading.sandbox import why_not
 from mha_lab.grading.submission import grade_one, keep_secret, show_again, taken
 
 SHOWN = 50  # students at most whose lines are shown in the terminal
-MORE_SECONDS = 90  # than a submission may take: for nbgrader, and a page of feedback
+# More than a submission may run: for nbgrader and a page of feedback, and for reading its texts three times,
+# each time with patience for a machine that has other work.
+MORE_SECONDS = 90 + 3 * limits.PATIENCE * limits.ALL_SECONDS
 
 
 def grade(course: Path, chapter: str, jobs: int = 0) -> int:
