@@ -12,14 +12,16 @@ from nbgrader.apps import NbGraderAPI
 from tqdm import tqdm
 
 from mha_course.exercises import find, names
-from mha_course.grading import apart, gradebook, intake, record, report, shapes, summary, tables
+from mha_course.grading import apart, gradebook, intake, limits, record, report, shapes, summary, tables
 from mha_course.grading.course import Stop, digest, locked, received, settings, write
 from mha_course.grading.nbgrader import GradeApart, handed_out_functions
 from mha_course.grading.sandbox import why_not
 from mha_course.grading.submission import grade_one, keep_secret, show_again, taken
 
 SHOWN = 50  # students at most whose lines are shown in the terminal
-MORE_SECONDS = 90  # than a submission may take: for nbgrader, and a page of feedback
+# More than a submission may run: for nbgrader and a page of feedback, and for reading its texts three times,
+# each time with patience for a machine that has other work.
+MORE_SECONDS = 90 + 3 * limits.PATIENCE * limits.ALL_SECONDS
 
 
 def grade(course: Path, chapter: str, jobs: int = 0) -> int:
@@ -49,11 +51,12 @@ def grade(course: Path, chapter: str, jobs: int = 0) -> int:
         at_once = _at_once(jobs) if left or changed else 1
         each = partial(apart.each, jobs=at_once, seconds=walls.seconds + MORE_SECONDS)
         with closing(each(partial(show_again, course, chapter), changed)) as ends:
-            failed |= {student: reason for student, reason in ends if reason}
+            failed |= {student: _in_file(course, chapter, student, why) for student, why in ends if why}
         ends = each(partial(grade_one, course, chapter, grader), left)
         try:
             with closing(ends):
-                failed |= {student: reason for student, reason in _shown(ends, len(left)) if reason}
+                ended = _shown(ends, len(left))
+                failed |= {student: _in_file(course, chapter, student, why) for student, why in ended if why}
         except KeyboardInterrupt:
             done = len(_graded(api, course, chapter, found, grader))
             raise KeyboardInterrupt(
@@ -186,6 +189,13 @@ def _rows(
         row.said_late = [file, "late"] == times.get(row.student, [])[1:]
         row.of_platform = row.student in zipped or (bool(zipped) and not row.handed_in and not row.reason)
     return sorted(rows.values(), key=lambda row: (row.last_name, row.first_name, row.student))
+
+
+def _in_file(course: Path, chapter: str, student: str, reason: str) -> str:
+    """The reason with the name of the file that was taken; if none was, the reason has a name itself."""
+    with suppress(intake.Refused):
+        return reason if reason == intake.FULL else f"{taken(course, chapter, student).path!a}: {reason}"
+    return reason
 
 
 def _file(course: Path, chapter: str, student: str) -> str:

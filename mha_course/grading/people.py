@@ -7,7 +7,7 @@ JOINERS = "\u200c\u200d"
 APOSTROPHES = "'’‘ʼ"
 ODD = set('[]{}*?\\/"<>|:;=')  # nbgrader, Windows or a shell reads more into these
 MAX_BYTES = 160  # of the name of a folder; the number of a platform comes on top
-MAX_NUMBER = 40
+MAX_NUMBER = 40  # bytes of the number of a platform, with which a name still fits into that of a record
 NAMELESS = "student"
 
 
@@ -21,6 +21,8 @@ def bad_name(name: str) -> str:
         return "its name must begin with a letter or a digit; rename the folder"
     if odd := sorted(set(name) & ODD):
         return f"its name contains {' '.join(odd)}; rename the folder"
+    if len(name.encode()) > MAX_BYTES + 1 + MAX_NUMBER:
+        return "its name is too long; rename the folder"
     return ""
 
 
@@ -35,7 +37,7 @@ def folder_name(given: str) -> str:
     if given.isprintable() and not bad_name(given) and len(given.encode()) <= MAX_BYTES:
         return given
     name, mark, number = given.rpartition("_")
-    if not mark or not number.isalnum() or len(number) > MAX_NUMBER:
+    if not mark or not number.isalnum() or len(number.encode()) > MAX_NUMBER:
         name, mark, number = given, "", ""
     name = " ".join(unicodedata.normalize("NFC", name).split())
     name = "".join("-" if c in ODD else c for c in name if _can_be_shown(c))

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from mha_course.grading.people import folder_name
-from mha_course.grading.shapes import LEFT_BEHIND, File, Refused, content, number, path_of
+from mha_course.grading.shapes import BROKEN, LEFT_BEHIND, File, Refused, content, number, path_of
 
 MAX_FILES = 20_000
 DEEP = 3  # folders that somebody has put around the files of a platform
@@ -84,13 +84,14 @@ def submissions(file: Path) -> Iterator[Sent]:
         Refused: it is not a zip file of Moodle or Canvas.
     """
     try:
-        with zipfile.ZipFile(file) as archive:
-            places = archive.infolist()
-            if len(places) > MAX_FILES:
-                raise Refused(f"it has more than {MAX_FILES:,} files")
-            yield from _sorted(archive, places)
-    except (zipfile.BadZipFile, OSError) as error:
+        opened = zipfile.ZipFile(file)
+    except BROKEN as error:
         raise Refused(f"it cannot be read: {error}") from None
+    with opened as archive:
+        places = archive.infolist()
+        if len(places) > MAX_FILES:
+            raise Refused(f"it has more than {MAX_FILES:,} files")
+        yield from _sorted(archive, places)
 
 
 def _sorted(archive: zipfile.ZipFile, places: Sequence[zipfile.ZipInfo]) -> Iterator[Sent]:

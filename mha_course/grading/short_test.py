@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mha_course.grading.analysis import Interval, change
 from mha_course.grading.course import Stop
-from mha_course.quiz import FORMS, SHORT_TEST, question
+from mha_course.quiz import FORMS, SHORT_TEST, Idea, question
 
 FILE = "short-test.csv"  # in the course's folder
 COLUMNS = ["student", "form", "question", "answer"]
@@ -101,5 +101,5 @@ def gains(ticked: Ticked) -> list[Gain]:
 
 
 def _same(idea: str) -> str:
-    """A sentence without its numbers, which differ between the forms."""
-    return re.sub(r"\d+(\.\d+)?", "#", idea)
+    """The name of a known mistake; else the sentence without its numbers, which differ between the forms."""
+    return idea.mistake if isinstance(idea, Idea) else re.sub(r"\d+(\.\d+)?", "#", idea)

@@ -11,7 +11,7 @@ from typing import Any
 
 import nbformat
 
-from mha_course.grading import gradebook, intake, record, shapes
+from mha_course.grading import filters, gradebook, intake, record, shapes
 from mha_course.grading.course import SUBMISSION_SECRET, digest, received, secret, settings
 from mha_course.grading.nbgrader import ANSWER, OUTCOME
 from mha_course.grading.record import Record
@@ -38,7 +38,8 @@ def taken(course: Path, chapter: str, student: str) -> shapes.Picked:
 def grade_one(course: Path, chapter: str, grader: str, student: str) -> None:
     """Take the file, autograde the copy, write the page, and then the record."""
     api = settings(course)
-    data = taken(course, chapter, student).data
+    picked = taken(course, chapter, student)
+    data = picked.data
     before = record.read(course, chapter, student)
     notebook = intake.notebook(data)
     folder = course / CHECKED / student / chapter
@@ -61,7 +62,7 @@ def grade_one(course: Path, chapter: str, grader: str, student: str) -> None:
         grader=grader,
         resubmitted=again,
         by_hand=gradebook.by_hand_of(api, chapter, student),
-        **_found(course / "autograded" / student / chapter / f"{chapter}.ipynb"),
+        **_found(_autograded(course, chapter, student), picked.path),
     )
     record.keep(course, chapter, student, found)
 
@@ -83,7 +84,11 @@ def keep_secret(course: Path, chapter: str, student: str) -> None:
 
 def _page(course: Path, chapter: str, student: str) -> None:
     """The page of feedback, which loads and runs nothing."""
-    _done(settings(course).generate_feedback(chapter, student))
+    api = settings(course)
+    cells = nbformat.read(_autograded(course, chapter, student), as_version=4).cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    api.config.HTMLExporter.filters = filters.within_limits(code)
+    _done(api.generate_feedback(chapter, student))
     page = course / "feedback" / student / chapter / f"{chapter}.html"
     text = page.read_text(encoding="utf-8")
     text = re.sub(r"<script\b.*?</script>", "", text, flags=re.DOTALL)
@@ -94,6 +99,11 @@ def _page(course: Path, chapter: str, student: str) -> None:
     page.write_text(text.replace("<head>", policy, 1), encoding="utf-8")
 
 
+def _autograded(course: Path, chapter: str, student: str) -> Path:
+    """The notebook that nbgrader has graded."""
+    return course / "autograded" / student / chapter / f"{chapter}.ipynb"
+
+
 def _comment(page: str, entry: re.Match) -> str:
     """The entry of a comment with the name of its exercise; nothing if the comment is nbgrader's own."""
     below = page.partition(f'<a name="comment-{entry[1]}">')[2].partition("<b>Comments:</b>")[2]
@@ -101,7 +111,7 @@ def _comment(page: str, entry: re.Match) -> str:
     return "" if own else entry[0].replace(">Comment<", f">Comment on {entry[1]}<")
 
 
-def _found(autograded: Path) -> dict[str, Any]:
+def _found(autograded: Path, handed_in: str) -> dict[str, Any]:
     """What ``GradeApart`` says: the outcome, the points the code of each exercise, and what is left out."""
     outcomes, points, answers, left_out = {}, {}, {}, Counter()
     for cell in nbformat.read(autograded, as_version=4).cells:
@@ -114,7 +124,7 @@ def _found(autograded: Path) -> dict[str, Any]:
                 outcomes[name], points[name] = output.metadata[OUTCOME]
                 if code := output.metadata[ANSWER]:
                     answers[name] = code
-    said = [f"{why}{f' ({many} cells)' * (many > 1)}" for why, many in left_out.items()]
+    said = [f"{handed_in!a}: {why}{f' ({many} cells)' * (many > 1)}" for why, many in left_out.items()]
     return {"outcomes": outcomes, "points": points, "answers": answers, "left_out": said}
 
 

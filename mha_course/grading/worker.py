@@ -23,7 +23,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, set_default_device
 
 import mha_course.checker
 from mha_course.checker import CheckResult, trace
@@ -236,7 +236,8 @@ class _Tries:
 
     def __init__(self, shell: Any, exercises: dict[str, dict], say: Callable[..., None]) -> None:
         self._shell, self._say = shell, say
-        self._exercises = exercises
+        # Drawn before a cell changes what PyTorch does: its default device, for example.
+        self._problems = {name: list(_problems(find(name), **sent)) for name, sent in exercises.items()}
         self._found: dict[str, list] = {name: [] for name in exercises}
         self._just: set[str] = set()  # tried since the last cell
         self._seen: dict[str, Any] = {}  # what a name was bound to, or checked, last in this cell
@@ -254,7 +255,11 @@ class _Tries:
         self._seen = {}
 
     def see(self) -> None:
-        """Keeps the functions of a cell, whose names it may give away: ``f = f(x, 2)``."""
+        """Keeps the functions of a cell, whose names it may give away: ``f = f(x, 2)``.
+
+        A device that the cell has chosen for all tensors, such as a GPU, is not here.
+        """
+        set_default_device(None)
         space = self._shell.user_ns
         self._seen |= {name: space[name] for name in self._found if callable(space.get(name))}
 
@@ -280,8 +285,7 @@ class _Tries:
         if name in skip:
             return
         self._say(step=step, trying=name)
-        exercise = find(name)
-        arguments = list(_problems(exercise, **self._exercises[name]))
+        exercise, arguments = find(name), self._problems[name]
         messages = in_a_child(exercise.apply, answer, arguments, exercise.refused)
         fixed, calls = [], self._calls(name, answer)
         if calls:
@@ -302,7 +306,7 @@ class _Tries:
                 own = {n for n in trace.uses(left.pop()) if _is_own(space.get(n))} - found
                 found |= own
                 left += [space[n] for n in own]
-        return sorted(found & self._exercises.keys() - {name})
+        return sorted(found & self._problems.keys() - {name})
 
     def _with_solutions(self, exercise: Exercise, called: list[str]) -> Callable[[Any, tuple], Any]:
         """Applies an answer among solutions of the exercises that it calls; only to be called in a child."""

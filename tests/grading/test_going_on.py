@@ -309,7 +309,7 @@ def test_what_a_platform_says_is_kept_if_a_file_cannot_be_graded_and_no_comment_
     came = {"Bo_7": ["", "another file"], "Cy_8": ["", digest(b""), "late"]}
     (course / "received.json").write_text(json.dumps({NAME: came}))
     done = run("grade", course, NAME)
-    assert "not graded: 'Cy_8': it is empty" in done.stderr
+    assert f"not graded: 'Cy_8': '{NAME}/{NAME}.ipynb': it is empty" in done.stderr
     with (course / "grades.csv").open(encoding="utf-8", newline="") as file:
         late = {line["student_id"]: line["late"] for line in csv.DictReader(file)}
     assert late == {"Bo_7": "", "Cy_8": "yes", "maier_2": ""}

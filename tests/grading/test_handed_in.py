@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mha_course.grading import collect, intake, people, shapes
+from mha_course.grading import collect, intake, people, record, shapes
 from mha_course.grading.__main__ import CONFIGURATION, main
 from mha_course.grading.submission import taken
 from tests.grading import handed_in
@@ -202,6 +202,15 @@ def test_every_name_of_a_platform_becomes_the_name_of_a_folder(name):
         assert len(folder.encode()) < 210
         assert "/" not in folder
         assert people.shown(folder) == folder
+
+
+@pytest.mark.parametrize("letter", ["n", "é", "名"])
+def test_the_longest_name_of_a_folder_fits_into_that_of_a_record(tmp_path, letter):
+    """A file system has room for 255 bytes; what is beside a name in that of a file takes some of them."""
+    name = next(name for n in range(250, 0, -1) if not people.bad_name(name := letter * n))
+    record.keep(tmp_path, C, name, record.Record("", "", {}, {}))
+    assert record.read(tmp_path, C, name)
+    assert people.bad_name(name + letter) == "its name is too long; rename the folder"
 
 
 def test_no_name_takes_long():

@@ -203,6 +203,7 @@ def test_hostile_texts_stop_neither_the_class_nor_its_report(course):
         "blocks": [new_markdown_cell("```\nx\n```\n" * 1000)],
         "texts": [new_markdown_cell(f"{'```' * 30_000}{i}") for i in range(2)]
         + [new_markdown_cell("`" * 99_000)],
+        "coloured": [new_code_cell("a." * 49_000), new_markdown_cell("[" * 95_000)],
         "copies": [new_code_cell("def split_heads(x, num_heads): ...") for _ in range(900)],
     }
     for student, cells in hostile.items():
@@ -217,19 +218,26 @@ def test_hostile_texts_stop_neither_the_class_nor_its_report(course):
     done = run("grade", course, NAME)
     assert done.returncode == 1, done.stderr
     refused = [line for line in done.stderr.splitlines() if line.startswith("not graded")]
-    assert sorted(line.split("'")[1] for line in refused) == sorted(FILES)
+    file = f"'{NAME}/{NAME}.ipynb'"
+    assert sorted(line.partition(": it is")[0] for line in refused) == sorted(
+        f"not graded: {student!a}: {file}" for student in FILES
+    )
     found = test_going_on.scores(course)
     assert {student: found[student] for student in hostile} == dict.fromkeys(hostile, 1)
     assert {student: found[student] for student in STUDENTS} == dict(zip(STUDENTS, [1, 0] * 2, strict=True))
     said = [line.removeprefix("look at this: ") for line in done.stdout.splitlines() if "left out" in line]
     left = "The grader left out this cell: it"
     assert said == [
-        f"blocks: {left} has more than 100 blocks of code.",
-        f"hard: {left} takes too long to read. (4 cells)",
-        f"long: {left} has more than 5,000 lines. (2 cells)",
+        f"blocks: {file}: {left} has more than 100 blocks of code.",
+        f"hard: {file}: {left} takes too long to read. (4 cells)",
+        f"long: {file}: {left} has more than 5,000 lines. (2 cells)",
     ]
     page = (course / "feedback" / "hard" / NAME / f"{NAME}.html").read_text(encoding="utf-8")
     assert page.count(f"{left} takes too long to read.") == 4
+    page = (course / "feedback" / "coloured" / NAME / f"{NAME}.html").read_text(encoding="utf-8")
+    assert page.count("<p>This cell has no colours: it takes too long to read.</p>") == 1
+    assert "a." * 49_000 in page
+    assert "[" * 95_000 in page
 
     # The report reads records, and nothing that a student wrote.
     shutil.rmtree(course / "autograded")

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -182,6 +183,17 @@ def test_another_file_is_one_clear_line(course, tmp_path, capsys, content, words
     assert main(["collect", str(course), "03", "--zip", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
+
+
+def test_a_zip_file_that_python_cannot_open_is_one_clear_line(course, tmp_path, capsys):
+    """One file of it says that it needs a newer version of zip."""
+    file = Path(pack(tmp_path / "x.zip", {f"Ada_1_assignsubmission_file_/{CHAPTER}.ipynb": "{}"}))
+    data = bytearray(file.read_bytes())
+    data[data.rindex(b"PK\1\2") + 6] = 99
+    file.write_bytes(data)
+    assert main(["collect", str(course), "03", "--zip", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "it cannot be read: zip file version 9.9" in line
 
 
 def test_a_folder_that_is_no_course_is_called_so(tmp_path, capsys):

@@ -209,6 +209,22 @@ def test_a_function_that_stands_above_what_it_needs_counts(before):
         assert graded([f"import torch\n{before}", *cells])["per_head_weights"][0] == points
 
 
+ON_A_GPU = [
+    "torch.set_default_device('cuda')",
+    "torch.set_default_device('cuda'); torch.arange(3)",
+    "torch.set_default_dtype(torch.float64); torch.set_default_device(torch.device('meta'))",
+]
+MAKES_A_TENSOR = "\n    return x.unflatten(-1, (num_heads, -1))[:, torch.arange(x.shape[1])].transpose(1, 2)"
+
+
+@pytest.mark.parametrize("line", ON_A_GPU)
+@pytest.mark.parametrize("between", ["\n", None], ids=["one cell", "two cells"])
+def test_a_device_that_is_missing_here_costs_nothing(line, between):
+    cells = ["import torch", line, f"def split_heads(x, num_heads):{MAKES_A_TENSOR}"]
+    points, report = graded(cells if between is None else [between.join(cells)])["split_heads"]
+    assert points == 1, report
+
+
 def test_a_stub_that_is_called_is_named():
     stub = "def pieces(x, num_heads):\n    raise NotImplementedError"
     assert "calls `pieces`" in graded(["import torch", stub, PIECES])["per_head_weights"][1]

@@ -22,7 +22,18 @@ from mha_course.grading.gradebook import Row
 from mha_course.grading.report import PAGE, TREATED, WITH_NAMES, ask, explorable, make, treated, used
 from mha_course.quiz import SHORT_TEST, from_mistakes, question
 from tests.grading import simulated, test_going_on
-from tests.grading.simulated import BY_CHANCE, IDEA, PICKED, PLANTED, SEED, idea_of, pages, shown, simulate
+from tests.grading.simulated import (
+    ASKED,
+    BY_CHANCE,
+    IDEA,
+    PICKED,
+    PLANTED,
+    SEED,
+    idea_of,
+    pages,
+    shown,
+    simulate,
+)
 from tests.grading.test_round import needs_walls, run
 from tests.notebooks.chapters import NAMES, read
 
@@ -64,9 +75,8 @@ def test_what_was_put_in_is_on_the_page(example):
         f"{i}. {name}: {many} of 30 students" for i, (name, many) in enumerate(PLANTED.items(), 1)
     ]
     assert [len(article.find_all("pre")) for article in soup.select("article")] == [2, 2, 2]
-    row = next(
-        row for row in soup.select("table:not(.exercises) tbody tr") if "bare view does" in row.th.text
-    )
+    says = idea_of(question(ASKED, short_test.SEEDS["before"]), IDEA)
+    (row,) = [row for row in soup.select("table:not(.exercises) tbody tr") if says in row.th.text]
     assert [cell.text for cell in row.find_all("td")][1:3] == [str(many) for many in PICKED.values()]
 
 
@@ -160,10 +170,10 @@ def ticked(lines, tmp_path):
 
 def test_gains_are_those_of_the_same_students(tmp_path):
     both = [question(SHORT_TEST[6], seed) for seed in short_test.SEEDS.values()]
-    says, (before, after) = idea_of(both[0], IDEA), [one.options() for one in both]
-    x, y, right = (
-        "abcde"[[i for _, i in o].index(w)] for o, w in ((before, says), (after, says), (after, ""))
-    )
+    says, later = (idea_of(one, IDEA) for one in both)  # each form words it with its own numbers
+    assert says != later
+    before, after = ([idea for _, idea in one.options()] for one in both)
+    x, y, right = "abcde"[before.index(says)], "abcde"[after.index(later)], "abcde"[after.index("")]
     lines = [f"a,before,7,{x}", f"a,after,7,{right}", f"b,before,7,{x}", f"b,after,7,{y}", f"c,before,7,{x}"]
     made = ticked(lines, tmp_path)
     (found,) = short_test.gains(made)
