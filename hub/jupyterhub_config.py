@@ -102,11 +102,21 @@ class ClassSpawner(LocalProcessSpawner):
             ip, port = await super().start()
             up = f"http://{ip}:{port}{self.server.base_url}api"
             with suppress(TimeoutError):  # then it waits once more, while others start
-                await wait_for_http_server(up, timeout=60)
-        await wait_for_http_server(up, timeout=self.http_timeout)
+                await self.answers(up, 60)
+        await self.answers(up, self.http_timeout)
         if strangers := accounts.owners(port) - {account.pw_uid}:
             raise RuntimeError(f"port {port} of {self.user.name} was taken by {strangers}")
         return ip, port
+
+    async def answers(self, address, seconds):
+        """Wait until the server answers; one that has ended never will."""
+        answer = asyncio.ensure_future(wait_for_http_server(address, timeout=seconds))
+        while not answer.done():
+            if (status := await super().poll()) is not None:
+                answer.cancel()
+                raise RuntimeError(f"the server of {self.user.name} ended with {status}; the log says why")
+            await asyncio.wait([answer], timeout=1)
+        answer.result()
 
     async def poll(self):
         """A server whose port somebody else has taken has ended: the visitors would be theirs."""
@@ -121,7 +131,7 @@ class ClassSpawner(LocalProcessSpawner):
         if (name := self.user.name) != TEACHER:
             await asyncio.to_thread(accounts.end, [name])
             empty = ["runuser", "-u", name, "--", "find", str(self.private), "-mindepth", "1", "-delete"]
-            await asyncio.to_thread(subprocess.run, empty, check=False)
+            await asyncio.to_thread(subprocess.run, empty, cwd="/", check=False)
 
     def make_preexec_fn(self, name):
         """What runs between fork and exec, still as root."""

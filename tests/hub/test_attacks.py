@@ -12,10 +12,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from playwright.sync_api import Error
 
 from bench.browser import needs_chromium
 from tests.hub.running import ADA, BOB, EVE, SOURCE, TEACHER, needs_hub, running, until
-from tests.hub.student import SCOPES, Student, browser, logged_in, stolen, visit
+from tests.hub.student import RUN, SCOPES, Student, browser, logged_in, stolen, visit
 
 pytestmark = [pytest.mark.hub, needs_hub, needs_chromium]
 
@@ -116,14 +117,33 @@ def test_what_a_kernel_runs_and_prints_is_read_by_nobody_else(hub):
     assert "secret" not in heard
 
 
-def test_a_kernel_that_was_killed_is_there_again_for_a_page_that_asks_at_once(hub):
+def test_a_kernel_that_was_killed_in_a_cell_is_there_again_for_a_page_that_asks_at_once(hub):
     with logged_in(hub, BOB) as bob:
-        pid = int(bob.run("import os; print(os.getpid())"))
-        socket = "ws" + hub.own(BOB)[4:] + f"api/kernels/{bob.kernel}/channels"
-        os.kill(pid, 9)
-        time.sleep(3.2)  # the server looks every three seconds, and starts the next one
-        bob.page.evaluate("(address) => { window.early = new WebSocket(address) }", socket)
+        code = "import os\nfrom jupyter_core.paths import jupyter_runtime_dir\n"
+        pid, folder = bob.run(code + "print(os.getpid(), jupyter_runtime_dir())").split()
+        first = Path(folder, f"kernel-{bob.kernel}-ipc-1")
+        old, busy = first.stat().st_ino, Path(folder, "busy")
+        endless = f"import time\nopen({str(busy)!r}, 'w').close()\nwhile True: time.sleep(1)"
+        bob.page.evaluate(
+            f"(given) => {{ window.early = ({RUN})(given) }}", [hub.own(BOB), bob.kernel, endless]
+        )
+        until(busy.exists, 20)
+        os.kill(int(pid), 9)
+        until(lambda: not first.exists() or first.stat().st_ino != old, 20)  # the next one starts
         assert bob.run("print(6 * 7)") == "42\n"
+
+
+def test_a_server_that_ends_at_its_start_keeps_nobody_waiting(hub):
+    code = """from pathlib import Path
+folder = Path.home() / ".jupyter"
+folder.mkdir(exist_ok=True)
+(folder / "jupyter_server_config.py").write_text("exit(3)")"""
+    assert hub.as_user(ADA, code).returncode == 0
+    log, said = hub.folder / "state" / "hub.log", f"the server of {ADA} ended with"
+    with browser() as chromium, pytest.raises(Error):
+        Student(hub, chromium, ADA, wall=40_000)
+    Path(f"~{ADA}/.jupyter/jupyter_server_config.py").expanduser().unlink()
+    assert said in log.read_text()
 
 
 PLACES = """
