@@ -9,8 +9,10 @@ import os
 import pwd
 import subprocess
 import sys
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.spawner import LocalProcessSpawner
@@ -39,6 +41,15 @@ STUDENT_MEMORY, TEACHER_MEMORY = (
 class ClassAuthenticator(PAMAuthenticator):
     """Knows who is on the class list now, at each log-in and request; class_list.py keeps a good list."""
 
+    turns: ClassVar = defaultdict(asyncio.Lock)
+
+    async def authenticate(self, handler, data):
+        """PAM takes seconds for a wrong password. One at a time for each name: no name waits for others."""
+        if not self.check_allowed(name := data["username"]):
+            return await asyncio.sleep(3)
+        async with self.turns[name]:
+            return await super().authenticate(handler, data)
+
     def check_allowed(self, username, authentication=None):
         return username == TEACHER or username in accounts.listed(STATE / "class.csv")
 
@@ -48,6 +59,7 @@ class ClassAuthenticator(PAMAuthenticator):
 
 c.JupyterHub.authenticator_class = ClassAuthenticator
 c.Authenticator.allow_existing_users = False
+c.ClassAuthenticator.executor_threads = 300  # at most one of each name is busy
 c.Authenticator.auth_refresh_age = 1  # seconds until the list is asked again
 c.Authenticator.auth_refresh_strict = True  # what is refused is not kept for tokens either
 # Nobody is an admin of the hub: grading needs no such rights, and they open every account. The role is here
@@ -114,7 +126,7 @@ class ClassSpawner(LocalProcessSpawner):
         while not answer.done():
             if (status := await super().poll()) is not None:
                 answer.cancel()
-                raise RuntimeError(f"the server of {self.user.name} ended with {status}; the log says why")
+                raise RuntimeError(f"the server of {self.user.name} ended with {status}: see ~/.server.log")
             await asyncio.wait([answer], timeout=1)
         answer.result()
 
@@ -165,7 +177,9 @@ c.Spawner.environment = {
 }
 # Before a server starts, nbgitpuller copies the chapters, later the corrections. Its page in the server is
 # off: there, a link would bring whatever it names into the folders of whoever opens it.
-PULL = f'timeout 120 gitpuller "file://$0" main attention; exec {ENV}/bin/jupyterhub-singleuser "$@"'
+# What a server prints goes into a file of its student, and not into the hub's log, which has no quota.
+PULL = f"""exec >.server.log 2>&1; timeout 120 gitpuller "file://$0" main attention
+exec {ENV}/bin/jupyterhub-singleuser "$@\""""
 c.Spawner.cmd = ["sh", "-c", PULL, str(HUB / "chapters")]
 c.Spawner.default_url = "/lab/tree/attention/00_start_here/00_start_here.ipynb"
 

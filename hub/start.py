@@ -159,6 +159,8 @@ def hand_out(hub: Path, teacher: str) -> None:
     run(python, *layout, cwd=hub, **as_teacher)
     stems = [chapter.stem for chapter in chapters]
     run(python, "-W", "ignore", "-c", RELEASE, pull, *stems, cwd=course, **as_teacher)
+    inbound = hub / "exchange" / "attention" / "inbound"
+    run("chmod", "+t", inbound, **as_teacher)  # t: nobody removes or renames what is another's
     git = ["git", "-C", pull, "-c", "user.name=the course", "-c", "user.email=nobody@localhost"]
     run("git", "init", "--quiet", "--initial-branch=main", pull, **as_teacher)
     run(*git, "add", "--all", **as_teacher)
