@@ -256,10 +256,10 @@ for way in sys.argv[2:]:
 
 
 def test_what_a_server_prints_fills_a_file_of_its_student_and_not_the_hubs_log(hub):
-    with logged_in(hub, BOB) as bob:
-        bob.run("import os, sys; open(f'/proc/{os.getppid()}/fd/1', 'a').write('a long line\\n')")
-    assert "a long line" in Path(f"~{BOB}/.server.log").expanduser().read_text()
-    assert "a long line" not in (hub.folder / "state" / "hub.log").read_text()
+    with logged_in(hub, BOB):
+        pass
+    assert " ServerApp] " in Path(f"~{BOB}/.server.log").expanduser().read_text()
+    assert " ServerApp] " not in (hub.folder / "state" / "hub.log").read_text()
 
 
 def test_who_knows_the_name_of_a_submission_cannot_remove_or_rename_it(hub):
