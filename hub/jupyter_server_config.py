@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
-from jupyter_server.services.kernels.kernelmanager import ServerKernelManager
 from tornado.web import HTTPError
 
 
@@ -20,17 +19,5 @@ class WithoutSubmissions(AsyncLargeFileManager):
         return await super().get(path, content, **options)
 
 
-class FreshSockets(ServerKernelManager):
-    """A kernel whose sockets are new at each start.
-
-    Who connects to what a killed kernel has left, before the next one is there, gets no answer.
-    """
-
-    async def _async_pre_start_kernel(self, **options):
-        self.cleanup_ipc_files()
-        return await super()._async_pre_start_kernel(**options)
-
-
 c = get_config()
 c.ServerApp.contents_manager_class = WithoutSubmissions
-c.MappingKernelManager.kernel_manager_class = FreshSockets

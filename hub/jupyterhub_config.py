@@ -9,8 +9,10 @@ import os
 import pwd
 import subprocess
 import sys
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.spawner import LocalProcessSpawner
@@ -39,6 +41,15 @@ STUDENT_MEMORY, TEACHER_MEMORY = (
 class ClassAuthenticator(PAMAuthenticator):
     """Knows who is on the class list now, at each log-in and request; class_list.py keeps a good list."""
 
+    turns: ClassVar = defaultdict(asyncio.Lock)
+
+    async def authenticate(self, handler, data):
+        """PAM takes seconds for a wrong password. One at a time for each name: no name waits for others."""
+        if not self.check_allowed(name := data["username"]):
+            return await asyncio.sleep(3)
+        async with self.turns[name]:
+            return await super().authenticate(handler, data)
+
     def check_allowed(self, username, authentication=None):
         return username == TEACHER or username in accounts.listed(STATE / "class.csv")
 
@@ -48,6 +59,7 @@ class ClassAuthenticator(PAMAuthenticator):
 
 c.JupyterHub.authenticator_class = ClassAuthenticator
 c.Authenticator.allow_existing_users = False
+c.ClassAuthenticator.executor_threads = 300  # at most one of each name is busy
 c.Authenticator.auth_refresh_age = 1  # seconds until the list is asked again
 c.Authenticator.auth_refresh_strict = True  # what is refused is not kept for tokens either
 # Nobody is an admin of the hub: grading needs no such rights, and they open every account. The role is here
@@ -102,11 +114,21 @@ class ClassSpawner(LocalProcessSpawner):
             ip, port = await super().start()
             up = f"http://{ip}:{port}{self.server.base_url}api"
             with suppress(TimeoutError):  # then it waits once more, while others start
-                await wait_for_http_server(up, timeout=60)
-        await wait_for_http_server(up, timeout=self.http_timeout)
+                await self.answers(up, 60)
+        await self.answers(up, self.http_timeout)
         if strangers := accounts.owners(port) - {account.pw_uid}:
             raise RuntimeError(f"port {port} of {self.user.name} was taken by {strangers}")
         return ip, port
+
+    async def answers(self, address, seconds):
+        """Wait until the server answers; one that has ended never will."""
+        answer = asyncio.ensure_future(wait_for_http_server(address, timeout=seconds))
+        while not answer.done():
+            if (status := await super().poll()) is not None:
+                answer.cancel()
+                raise RuntimeError(f"the server of {self.user.name} ended with {status}: see ~/.server.log")
+            await asyncio.wait([answer], timeout=1)
+        answer.result()
 
     async def poll(self):
         """A server whose port somebody else has taken has ended: the visitors would be theirs."""
@@ -121,7 +143,7 @@ class ClassSpawner(LocalProcessSpawner):
         if (name := self.user.name) != TEACHER:
             await asyncio.to_thread(accounts.end, [name])
             empty = ["runuser", "-u", name, "--", "find", str(self.private), "-mindepth", "1", "-delete"]
-            await asyncio.to_thread(subprocess.run, empty, check=False)
+            await asyncio.to_thread(subprocess.run, empty, cwd="/", check=False)
 
     def make_preexec_fn(self, name):
         """What runs between fork and exec, still as root."""
@@ -155,7 +177,9 @@ c.Spawner.environment = {
 }
 # Before a server starts, nbgitpuller copies the chapters, later the corrections. Its page in the server is
 # off: there, a link would bring whatever it names into the folders of whoever opens it.
-PULL = f'timeout 120 gitpuller "file://$0" main attention; exec {ENV}/bin/jupyterhub-singleuser "$@"'
+# What a server prints goes into a file of its student, and not into the hub's log, which has no quota.
+PULL = f"""exec >.server.log 2>&1; timeout 120 gitpuller "file://$0" main attention
+exec {ENV}/bin/jupyterhub-singleuser "$@\""""
 c.Spawner.cmd = ["sh", "-c", PULL, str(HUB / "chapters")]
 c.Spawner.default_url = "/lab/tree/attention/00_start_here/00_start_here.ipynb"
 

@@ -125,7 +125,7 @@ class Student:
         self.seconds["log in"] = time.monotonic() - start
         while not (user := await self.ask("GET", f"/hub/api/users/{self.name}")).get("server"):
             if not user["pending"]:
-                raise RuntimeError(f"{self.name}: the server did not start; the hub's log says why")
+                raise RuntimeError(f"{self.name}: the server did not start; ~/.server.log says why")
             await asyncio.sleep(1)
         await self.ask("GET", "/tree")  # the way through the hub's OAuth to the server's own cookie
         self.seconds["server"] = time.monotonic() - start

@@ -5,6 +5,7 @@ library is used here, because nothing else is installed yet. The settings are en
 """
 
 import hashlib
+import importlib.util
 import os
 import secrets
 import shutil
@@ -84,6 +85,8 @@ def look(settings: dict[str, str]) -> None:
         stop("Python 3.11 or newer is needed: make hub PYTHON=python3.11")
     if closed := [folder for folder in python.parents if not folder.stat().st_mode & stat.S_IXOTH]:
         stop(f"students cannot run {python}, because {closed[0]} is closed: make hub PYTHON=/usr/bin/python3")
+    if not all(map(importlib.util.find_spec, ("ensurepip", "venv"))):
+        stop(f"{python} has no venv module: install it (on Debian and Ubuntu: apt install python3-venv)")
     if missing := sorted({package for program, package in NEEDED.items() if not shutil.which(program)}):
         stop(f"some programs are missing: apt install {' '.join(missing)}")
     names.check(settings)
@@ -157,6 +160,8 @@ def hand_out(hub: Path, teacher: str) -> None:
     run(python, *layout, cwd=hub, **as_teacher)
     stems = [chapter.stem for chapter in chapters]
     run(python, "-W", "ignore", "-c", RELEASE, pull, *stems, cwd=course, **as_teacher)
+    inbound = hub / "exchange" / "attention" / "inbound"
+    run("chmod", "+t", inbound, **as_teacher)  # t: nobody removes or renames what is another's
     git = ["git", "-C", pull, "-c", "user.name=the course", "-c", "user.email=nobody@localhost"]
     run("git", "init", "--quiet", "--initial-branch=main", pull, **as_teacher)
     run(*git, "add", "--all", **as_teacher)

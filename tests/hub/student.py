@@ -59,10 +59,10 @@ RUN = """([base, kernel, code]) => new Promise((done, fail) => {
 class Student:
     """A browser profile in which somebody has logged in and has a server."""
 
-    def __init__(self, hub, chromium, name):
+    def __init__(self, hub, chromium, name, wall=WALL):
         self.hub, self.name = hub, name
         self.profile = chromium.new_context(ignore_https_errors=True)
-        self.profile.set_default_timeout(WALL)
+        self.profile.set_default_timeout(wall)
         self.page = self.profile.new_page()
         self.page.goto(f"{hub.url}/hub/login?next=/hub/spawn")
         self.page.fill("#username_input", name)

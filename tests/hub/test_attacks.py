@@ -3,19 +3,23 @@
 import json
 import os
 import pwd
+import re
 import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
+from playwright.sync_api import Error
 
 from bench.browser import needs_chromium
 from tests.hub.running import ADA, BOB, EVE, SOURCE, TEACHER, needs_hub, running, until
-from tests.hub.student import SCOPES, Student, browser, logged_in, stolen, visit
+from tests.hub.student import RUN, SCOPES, Student, browser, logged_in, stolen, visit
 
 pytestmark = [pytest.mark.hub, needs_hub, needs_chromium]
 
@@ -69,12 +73,67 @@ def test_a_student_reaches_nobody_elses_account_through_the_hub(hub):
         ("POST", "/hub/api/users/somebody"),
         ("GET", "/hub/api/proxy"),
         ("POST", "/hub/api/shutdown"),
+        ("PATCH", f"/hub/api/users/{BOB}"),
+        ("PATCH", f"/hub/api/users/{EVE}"),
+        ("POST", f"/hub/api/users/{BOB}/activity"),
+        ("GET", f"/hub/api/users/{BOB}/tokens"),
+        ("GET", f"/hub/api/users/{BOB}/server/progress"),
+        ("POST", f"/hub/api/shares/{BOB}/"),
+        ("POST", f"/hub/api/share-codes/{EVE}/"),
+        ("GET", "/hub/api/groups"),
+        ("GET", f"/hub/spawn/{BOB}"),
+        ("GET", "/hub/api/oauth2/authorize?response_type=code&client_id=jupyterhub-user-" + BOB),
         ("GET", "/hub/admin"),
     ]
     with logged_in(hub, EVE) as eve:
         assert eve.ask_hub("GET", f"/hub/api/users/{EVE}")[0] == 200
         answers = {request: eve.ask_hub(*request)[0] for request in requests}
     assert {request: status for request, status in answers.items() if status not in (403, 404)} == {}
+
+
+def log_in(hub, name, password):
+    """The status of the answer to a form that is filled in; 302 leads on."""
+    url = urlsplit(hub.url)
+    with closing(HTTPConnection("127.0.0.1", url.port, timeout=300)) as web:
+        web.request("GET", "/hub/login", headers={"Host": url.netloc})
+        answer = web.getresponse()
+        cookies = "; ".join(value.split(";")[0] for value in answer.headers.get_all("Set-Cookie"))
+        token = re.search(r'name="_xsrf" value="([^"]+)"', answer.read().decode())[1]
+        form = urlencode({"username": name, "password": password, "_xsrf": token})
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        web.request("POST", "/hub/login", form, {"Host": url.netloc, "Cookie": cookies} | kind)
+        return web.getresponse().status
+
+
+def test_wrong_passwords_make_no_other_name_wait(hub):
+    wrong, right = 6, hub.passwords()[BOB]
+    with ThreadPoolExecutor(2 * wrong) as pool:
+        tries = [pool.submit(log_in, hub, name, "wrong") for name in ("nobody", EVE) for _ in range(wrong)]
+        time.sleep(1)
+        assert log_in(hub, BOB, right) == 302
+        assert sum(not one.done() for one in tries) > wrong / 2
+        assert {one.result() for one in tries} == {403}
+
+
+@pytest.mark.parametrize(
+    "name", [BOB.upper(), f"{BOB}\0x", f"{BOB}\u200b", f"../{BOB}", "root", "a" * 100_000, ""]
+)
+def test_no_other_spelling_of_a_name_logs_in(hub, name):
+    assert log_in(hub, name, hub.passwords()[BOB]) == 403
+
+
+@pytest.mark.parametrize(
+    "there", ["//evil.test", "http://evil.test", "/\\evil.test", "https:evil.test", "own"]
+)
+def test_after_the_log_in_nobody_is_led_to_a_page_of_somebody_else(hub, there):
+    there = hub.own(EVE) + "evil" if there == "own" else there
+    with browser() as chromium, closing(chromium.new_page()) as page:
+        page.goto(f"{hub.url}/hub/login?next={quote(there)}")
+        page.fill("#username_input", BOB)
+        page.fill("#password_input", hub.passwords()[BOB])
+        page.click("#login_submit")
+        page.wait_for_url(lambda url: "/hub/login" not in url, timeout=60_000)
+        assert urlsplit(page.url).hostname in ("localhost", f"{BOB}.localhost")
 
 
 # --- other accounts on the same machine -------------------------------------------------------------------
@@ -116,14 +175,100 @@ def test_what_a_kernel_runs_and_prints_is_read_by_nobody_else(hub):
     assert "secret" not in heard
 
 
-def test_a_kernel_that_was_killed_is_there_again_for_a_page_that_asks_at_once(hub):
+def test_a_kernel_that_was_killed_in_a_cell_is_there_again_for_a_page_that_asks_at_once(hub):
     with logged_in(hub, BOB) as bob:
-        pid = int(bob.run("import os; print(os.getpid())"))
-        socket = "ws" + hub.own(BOB)[4:] + f"api/kernels/{bob.kernel}/channels"
-        os.kill(pid, 9)
-        time.sleep(3.2)  # the server looks every three seconds, and starts the next one
-        bob.page.evaluate("(address) => { window.early = new WebSocket(address) }", socket)
+        code = "import os\nfrom jupyter_core.paths import jupyter_runtime_dir\n"
+        pid, folder = bob.run(code + "print(os.getpid(), jupyter_runtime_dir())").split()
+        first = Path(folder, f"kernel-{bob.kernel}-ipc-1")
+        old, busy = first.stat().st_ino, Path(folder, "busy")
+        endless = f"import time\nopen({str(busy)!r}, 'w').close()\nwhile True: time.sleep(1)"
+        bob.page.evaluate(
+            f"(given) => {{ window.early = ({RUN})(given) }}", [hub.own(BOB), bob.kernel, endless]
+        )
+        until(busy.exists, 20)
+        os.kill(int(pid), 9)
+        until(lambda: not first.exists() or first.stat().st_ino != old, 20)  # the next one starts
         assert bob.run("print(6 * 7)") == "42\n"
+
+
+def test_a_server_that_ends_at_its_start_keeps_nobody_waiting(hub):
+    code = """from pathlib import Path
+folder = Path.home() / ".jupyter"
+folder.mkdir(exist_ok=True)
+(folder / "jupyter_server_config.py").write_text("exit(3)")"""
+    assert hub.as_user(ADA, code).returncode == 0
+    log, said = hub.folder / "state" / "hub.log", f"the server of {ADA} ended with"
+    with browser() as chromium, pytest.raises(Error):
+        Student(hub, chromium, ADA, wall=40_000)
+    Path(f"~{ADA}/.jupyter/jupyter_server_config.py").expanduser().unlink()
+    assert said in log.read_text()
+
+
+LOOK = """
+import ctypes, os, sys
+pid, private = sys.argv[1:]
+for name in ("environ", "maps", "fd", "cwd", "root"):
+    path = f"/proc/{pid}/{name}"
+    try:
+        print("read", os.listdir(path) if os.path.isdir(path) else open(path, "rb").read())
+    except PermissionError:
+        pass
+libc = ctypes.CDLL(None)
+if libc.ptrace(16, int(pid), 0, 0) != -1:
+    print("traced")
+for folder in (private, os.path.dirname(private)):
+    if libc.inotify_add_watch(libc.inotify_init(), folder.encode(), 0xFFF) != -1:
+        print("watched", folder)
+for name in os.listdir("/dev/shm"):
+    if os.stat("/dev/shm/" + name).st_uid != os.getuid() and os.access("/dev/shm/" + name, os.R_OK):
+        print("read", name)
+"""
+
+
+def test_a_process_its_memory_and_its_folders_are_closed_for_others(hub):
+    code = "import os, torch\nfrom multiprocessing.shared_memory import SharedMemory\n"
+    code += "held = SharedMemory(create=True, size=9)\nshared = torch.zeros(9).share_memory_()\n"
+    with logged_in(hub, BOB) as bob:
+        pid, private = bob.run(code + "print(os.getpid(), os.environ['TMPDIR'])").split()
+        done = hub.as_user(EVE, LOOK, pid, private)
+        bob.run("held.close()\nheld.unlink()")
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+def test_a_server_answers_nobody_who_comes_straight_to_its_port(hub):
+    ways = ["api/contents", "api/kernels", "files/attention", "lab", "api/status", "assignments", "metrics"]
+    code = """import sys
+from http.client import HTTPConnection
+for way in sys.argv[2:]:
+    web = HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
+    web.request("GET", way, headers={"X-Forwarded-For": "127.0.0.1", "X-Forwarded-User": "root"})
+    print(web.getresponse().status)"""
+    query = "select port from spawners join servers on server_id = servers.id where user_id = "
+    query += "(select id from users where name = ?)"
+    with (
+        logged_in(hub, BOB),
+        closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database,
+    ):
+        (port,) = database.execute(query, [BOB]).fetchone()
+        said = hub.as_user(EVE, code, str(port), *(f"/user/{BOB}/{way}" for way in ways))
+    assert len(said.stdout.split()) == len(ways), said.stderr
+    assert set(said.stdout.split()) <= {"302", "403"}, said.stdout
+
+
+def test_what_a_server_prints_fills_a_file_of_its_student_and_not_the_hubs_log(hub):
+    with logged_in(hub, BOB):
+        pass
+    assert " ServerApp] " in Path(f"~{BOB}/.server.log").expanduser().read_text()
+    assert " ServerApp] " not in (hub.folder / "state" / "hub.log").read_text()
+
+
+def test_who_knows_the_name_of_a_submission_cannot_remove_or_rename_it(hub):
+    inbound = hub.folder / "exchange" / "attention" / "inbound"
+    made = inbound / f"{BOB}+03_splitting_heads+2030-01-01 00:00:00 UTC+abc"
+    assert hub.as_user(BOB, "import os, sys; os.mkdir(sys.argv[1], 0o750)", str(made)).returncode == 0
+    for code in ("os.rename(sys.argv[1], sys.argv[1] + 'x')", "os.rmdir(sys.argv[1])"):
+        assert "PermissionError" in hub.as_user(EVE, "import os, sys; " + code, str(made)).stderr
+    made.rmdir()
 
 
 PLACES = """

@@ -96,24 +96,32 @@ def test_a_teacher_who_grades_has_more_memory_than_a_student(monkeypatch):
     assert "limits.enter(entries)" in teach
 
 
+# As if the module were missing, as it is on Debian without the package python3-venv.
+WITHOUT_VENV = """import runpy, sys
+sys.path.insert(0, sys.argv.pop(1))
+sys.modules["ensurepip"] = None
+runpy.run_path(sys.path[0] + "/start.py", run_name="__main__")"""
+
+
 @pytest.mark.parametrize(
-    ("settings", "reason"),
+    ("program", "settings", "reason"),
     [
-        ({"HUB_URL": "http://0.0.0.0:8000"}, "set CERT and KEY"),
-        ({"PATH": ""}, "programs are missing: apt install"),
-        ({"HUB_PORT": "8081"}, "HUB_PORT must be below 1024"),
+        ([str(HUB / "start.py")], {"HUB_URL": "http://0.0.0.0:8000"}, "set CERT and KEY"),
+        ([str(HUB / "start.py")], {"PATH": ""}, "programs are missing: apt install"),
+        ([str(HUB / "start.py")], {"HUB_PORT": "8081"}, "HUB_PORT must be below 1024"),
+        (["-c", WITHOUT_VENV, str(HUB)], {}, "no venv module: install it (on Debian and Ubuntu: apt install"),
     ],
 )
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="the hub starts as root only")
-def test_a_hub_that_is_not_safe_or_complete_does_not_start(tmp_path, settings, reason):
+def test_a_hub_that_is_not_safe_or_complete_does_not_start(tmp_path, program, settings, reason):
     python = "/usr/bin/python3"  # another one may be in a home folder, which is another reason
     if not Path(python).exists():
         pytest.skip("there is no /usr/bin/python3")
-    program = [python, str(HUB / "start.py"), "no-class.csv"]
     environment = os.environ | {"HUB": str(tmp_path / "hub")} | settings
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    command = [python, *program, "no-class.csv"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 1
-    assert reason in done.stderr or "apt install" in done.stderr
+    assert reason in done.stderr or "programs are missing" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "hub").exists()
 

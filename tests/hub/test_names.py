@@ -1,6 +1,8 @@
 """The hub at a real name with a certificate: what a link of a student can do there."""
 
+import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -37,3 +39,34 @@ def test_cookies_that_a_page_sets_for_all_names_do_not_log_anybody_in(named):
         names = {cookie["name"] for cookie in bob.profile.cookies([named.url, named.own(BOB)])}
     kept = {name for name in names if "jupyterhub-hub-login" in name or "jupyterhub-user-" in name}
     assert kept == {"__Host-jupyterhub-hub-login", f"__Host-jupyterhub-user-{BOB}"}
+
+
+COOKIES = """
+import http.server
+class Cookies(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path != "/favicon.ico":
+            print(self.path, self.headers.get("Cookie"), flush=True)
+        self.send_response(200)
+        self.end_headers()
+with http.server.HTTPServer(("127.0.0.1", 0), Cookies) as server:
+    print(server.server_port, flush=True)
+    server.serve_forever()
+"""
+
+
+def test_a_program_of_a_student_at_another_port_gets_no_cookie_that_logs_in(named):
+    """At localhost, without TLS, it gets them all."""
+    own = urlsplit(named.own(BOB))
+    with (
+        logged_in(named, BOB) as bob,
+        subprocess.Popen(named.words(EVE, COOKIES), stdout=subprocess.PIPE, text=True) as spy,
+    ):
+        port = int(spy.stdout.readline())
+        page, heard = bob.profile.new_page(), []
+        for host, path in ((NAME, "/hub/"), (own.hostname, own.path)):
+            page.goto(f"http://{host}:{port}{path}")
+            heard.append(spy.stdout.readline())
+        spy.terminate()  # runuser ends what it has started
+    assert [line.split()[0] for line in heard] == ["/hub/", own.path]
+    assert not [cookies for cookies in heard if "hub-login" in cookies or "-user-" in cookies]
