@@ -174,7 +174,7 @@ def _path(
     """
     if score is not None:
         return "score"
-    if not need_weights:
+    if not (need_weights or expect.forward_mode()):  # the kernel has no forward derivative
         return "fused"
     in_place = dropout_p == 0.0 and sinks is None and _inplace.applies(query, key, value, repeats)
     return "in place" if in_place else "weights"
@@ -258,7 +258,7 @@ def _fused(
         return _kernel(query, key, value, None, scale, **options, is_causal=True)
     near = is_causal or window is not None
     one_row = not near and (mask.ndim < 2 or mask.shape[-2] == 1)
-    if one_row or expect.in_transform() or (near and n_q > n_k):
+    if one_row or expect.in_transform() or (near and n_q > n_k) or (window is None and 1 < n_q <= BLOCK):
         return _kernel(query, key, value, _near(mask, n_q, n_k, **seen, device=device), scale, **options)
     outputs = []
     for start in range(0, n_q, BLOCK):

@@ -65,6 +65,7 @@ class Block(nn.Module):
         self, x: Float[Tensor, "batch n d_model"], *, causal: bool = True, need_weights: bool = True
     ) -> tuple[Float[Tensor, "batch n d_model"], Float[Tensor, "batch heads n n"] | None]:
         """``(batch, n, d_model)`` to the same, and the weights of all heads or ``None``."""
+        expect.flag("causal", causal)
         attended, weights = self.attention(self.norm_1(x), is_causal=causal, need_weights=need_weights)
         return self._add(x, attended), weights
 
