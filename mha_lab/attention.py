@@ -206,7 +206,8 @@ def _attend(
     path = _path(query, key, value, **options, **asked)
     if path == "fused":
         return _fused(query, key, value, mask, scale, **options, **seen), None
-    mask = _near(mask, query.shape[-2], key.shape[-2], **seen, device=query.device)
+    if is_causal or window is not None:
+        mask = _near(mask, query.shape[-2], key.shape[-2], **seen, device=query.device)
     key, value = _repeat_kv(key, repeats), _repeat_kv(value, repeats)
     if path == "in place":
         return _inplace.attend(query, key, value, mask, scale)
@@ -259,7 +260,8 @@ def _fused(
     near = is_causal or window is not None
     one_row = not near and (mask.ndim < 2 or mask.shape[-2] == 1)
     if one_row or expect.in_transform() or (near and n_q > n_k) or (window is None and 1 < n_q <= BLOCK):
-        return _kernel(query, key, value, _near(mask, n_q, n_k, **seen, device=device), scale, **options)
+        mask = _near(mask, n_q, n_k, **seen, device=device) if near else mask
+        return _kernel(query, key, value, mask, scale, **options)
     outputs = []
     for start in range(0, n_q, BLOCK):
         stop = min(start + BLOCK, n_q)
