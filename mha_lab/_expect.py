@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 _transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+_tracing = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
 
 
 def fail(error: type[Exception], what: str, expected: str, got: object, hint: str = "") -> NoReturn:
@@ -33,9 +34,7 @@ def whole_number(name: str, value: object, *, at_least: int = 1) -> int:
     if not isinstance(value, int | torch.SymInt) and isinstance(value, Integral):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
-        if torch.jit.is_tracing() and isinstance(
-            value, Tensor
-        ):  # a size, which may be another in other calls
+        if _tracing() and isinstance(value, Tensor):  # a size, which may be another in other calls
             return value
         got = f"shape {shape(value.shape)}" if isinstance(value, Tensor) else repr(value)
         hint = "Did a division with / make a float? Use //." if isinstance(value, float) else ""
@@ -89,7 +88,8 @@ def tensor(name: str, value: object, wanted: str, *, min_rank: int, max_rank: in
     if not isinstance(value, Tensor):
         hint = "" if value is None else f"Did you mean torch.tensor({name})?"
         fail(TypeError, name, f"a torch.Tensor of shape {wanted}", type(value).__name__, hint)
-    dense(name, value)
+    if value.layout is not torch.strided or value.is_nested:
+        dense(name, value)
     if value.ndim < min_rank or (max_rank is not None and value.ndim > max_rank):
         missing = min_rank - value.ndim
         hint = f"Is an axis missing? {name}[None] adds one." if missing > 0 else "Is there an axis too many?"
@@ -150,7 +150,7 @@ def autocast(x: Tensor) -> bool:
 
 def in_transform() -> bool:
     """Whether ``torch.func``, a compiler or a tracer runs: what Python reads of a tensor may not be kept."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing() or _transforms()
+    return torch.compiler.is_compiling() or _tracing() or _transforms()
 
 
 def forward_mode() -> bool:
@@ -168,8 +168,9 @@ def fits(name: str, projection: nn.Module, **tensors: Tensor) -> None:
 
     Of anything else in its place (an adapter, a quantized matrix, a computed weight), nothing is known.
     """
-    plain = type(projection) is nn.Linear and projection.weight.is_floating_point()
-    same_kind(**({f"{name}.weight": projection.weight} if plain else {}), **tensors)
+    if type(projection) is nn.Linear and (weight := projection.weight).is_floating_point():
+        tensors = {f"{name}.weight": weight, **tensors}
+    same_kind(**tensors)
 
 
 def linear(name: str, projection: nn.Module) -> None:

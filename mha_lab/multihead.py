@@ -468,7 +468,8 @@ class MultiHeadAttention(nn.Module):
             expect.width(name, x, width, getattr(self, width))
         tensors = {name: x for name, x, _, checked in inputs if not checked}
         expect.fits("q_proj", self.q_proj, **tensors)
-        expect.same_batch(batch_axis, **tensors)
+        if len(tensors) > 1:
+            expect.same_batch(batch_axis, **tensors)
         n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
         if value.shape[sequence_axis] != n_key:
             got, expected = expect.shape(value.shape), f"as many tokens as key, {n_key}"

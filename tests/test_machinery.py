@@ -25,12 +25,19 @@ from mha_lab import (
     mask_from_additive,
     padding_mask,
 )
-from mha_lab.chapters.language_model import Decoder, ablate_head
+from mha_lab.chapters.language_model import Block, Decoder, ablate_head
 from mha_lab.chapters.latent import LatentAttention, attend_with_latent_cache
 from mha_lab.chapters.modern import group_kv_heads
 from mha_lab.chapters.streaming import attend_in_stream
 from mha_lab.masks import sliding_window_mask
-from mha_lab.positions import Rotary, rotary_frequencies
+from mha_lab.positions import (
+    Rotary,
+    alibi_bias,
+    alibi_slopes,
+    rotary_frequencies,
+    sinusoidal_positions,
+    yarn_frequencies,
+)
 from mha_lab.scores import AlibiScore, QueryKeyNorm, RotaryScore, SoftcappedScore, TransformSequence
 from tests.references import Shapes, assert_close
 
@@ -635,3 +642,32 @@ def test_numbers_of_numpy_are_numbers():
     assert {type(size) for size in (layer.d_model, layer.num_heads, layer.d_k, layer.num_kv_heads)} == {int}
     assert type(layer.dropout) is float
     assert layer(torch.randn(2, 5, 16))[0].shape == (2, 5, 16)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: alibi_bias(4, 3, dtype=torch.int64), "dtype: expected a floating-point torch.dtype"),
+        (lambda: alibi_slopes(4, dtype="float32"), "dtype: expected a floating-point torch.dtype"),
+        (lambda: sinusoidal_positions(3, 4, dtype=torch.int64), "dtype: expected a floating-point torch.d"),
+        (lambda: rotary_frequencies(4, dtype=torch.long), "dtype: expected a floating-point torch.dtype"),
+        (
+            lambda: yarn_frequencies(4, 2, 9, dtype=torch.int32),
+            "dtype: expected a floating-point torch.dtype",
+        ),
+        (lambda: Layer(dtype=torch.complex64), "dtype: expected a floating-point torch.dtype"),
+        (lambda: QueryKeyNorm(4, eps="small"), "eps: expected a number, got str"),
+        (lambda: QueryKeyNorm(4, eps=-1.0), "eps: expected at least 0, got -1.0"),
+        (
+            lambda: Block(Layer())(torch.randn(2, 5, 16), causal="no"),
+            "causal: expected True or False, got 'no'",
+        ),
+        (
+            lambda: Decoder(5)(torch.zeros(1, 2).long(), causal="no"),
+            "causal: expected True or False, got 'no'",
+        ),
+    ],
+)
+def test_options_of_a_wrong_kind(call, text):
+    with pytest.raises((TypeError, ValueError), match=f"^{text}"):
+        call()
