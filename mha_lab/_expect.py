@@ -77,10 +77,10 @@ def probability(name: str, value: object) -> int | float:
     return value
 
 
-def float_dtype(name: str, value: object) -> None:
+def float_dtype(name: str, value: object, hint: str = "Did you mean torch.float32?") -> None:
     """``value`` is a dtype of real numbers with a fraction."""
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
-        fail(TypeError, name, "a floating-point torch.dtype", repr(value), "Did you mean torch.float32?")
+        fail(TypeError, name, "a floating-point torch.dtype", repr(value), hint)
 
 
 def tensor(name: str, value: object, wanted: str, *, min_rank: int, max_rank: int | None = None) -> Tensor:
