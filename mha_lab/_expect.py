@@ -13,6 +13,10 @@ from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+_transforms = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+_tracing = getattr(torch._C, "_is_tracing", torch.jit.is_tracing)
 
 
 def fail(error: type[Exception], what: str, expected: str, got: object, hint: str = "") -> NoReturn:
@@ -30,6 +34,8 @@ def whole_number(name: str, value: object, *, at_least: int = 1) -> int:
     if not isinstance(value, int | torch.SymInt) and isinstance(value, Integral):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
+        if _tracing() and isinstance(value, Tensor):  # a size, which may be another in other calls
+            return value
         got = f"shape {shape(value.shape)}" if isinstance(value, Tensor) else repr(value)
         hint = "Did a division with / make a float? Use //." if isinstance(value, float) else ""
         fail(TypeError, name, "an int", f"{type(value).__name__} {got}", hint)
@@ -71,17 +77,34 @@ def probability(name: str, value: object) -> int | float:
     return value
 
 
+def float_dtype(name: str, value: object, hint: str = "Did you mean torch.float32?") -> None:
+    """``value`` is a dtype of real numbers with a fraction."""
+    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+        fail(TypeError, name, "a floating-point torch.dtype", repr(value), hint)
+
+
 def tensor(name: str, value: object, wanted: str, *, min_rank: int, max_rank: int | None = None) -> Tensor:
     """``value`` if it is a tensor of an allowed rank; ``wanted`` names the shape in words."""
     if not isinstance(value, Tensor):
         hint = "" if value is None else f"Did you mean torch.tensor({name})?"
         fail(TypeError, name, f"a torch.Tensor of shape {wanted}", type(value).__name__, hint)
+    if value.layout is not torch.strided or value.is_nested:
+        dense(name, value)
     if value.ndim < min_rank or (max_rank is not None and value.ndim > max_rank):
         missing = min_rank - value.ndim
         hint = f"Is an axis missing? {name}[None] adds one." if missing > 0 else "Is there an axis too many?"
         got = f"rank {value.ndim}, shape {shape(value.shape)}"
         fail(ValueError, name, f"a tensor of shape {wanted}", got, hint)
     return value
+
+
+def dense(name: str, value: Tensor) -> None:
+    """All numbers of ``value`` are stored, and its axes have one size each."""
+    if value.is_nested:
+        hint = "Did you mean torch.nested.to_padded_tensor(...), with padding_mask(lengths)?"
+        fail(TypeError, name, "a dense tensor", "a nested one", hint)
+    if value.layout is not torch.strided:
+        fail(TypeError, name, "a dense tensor", value.layout, f"Did you mean {name}.to_dense()?")
 
 
 def floating(name: str, value: Tensor, *, embedded: bool = False) -> None:
@@ -126,9 +149,13 @@ def autocast(x: Tensor) -> bool:
 
 
 def in_transform() -> bool:
-    """Whether ``torch.func`` or a compiler runs: then a tensor may have no numbers that Python can read."""
-    active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
-    return torch.compiler.is_compiling() or active()
+    """Whether ``torch.func``, a compiler or a tracer runs: what Python reads of a tensor may not be kept."""
+    return torch.compiler.is_compiling() or _tracing() or _transforms()
+
+
+def forward_mode() -> bool:
+    """Whether tensors may carry tangents, inside of ``forward_ad.dual_level()`` or ``torch.func.jvp``."""
+    return getattr(forward_ad, "_current_level", 0) >= 0
 
 
 def readable(x: Tensor) -> bool:
@@ -141,8 +168,31 @@ def fits(name: str, projection: nn.Module, **tensors: Tensor) -> None:
 
     Of anything else in its place (an adapter, a quantized matrix, a computed weight), nothing is known.
     """
-    plain = type(projection) is nn.Linear and projection.weight.is_floating_point()
-    same_kind(**({f"{name}.weight": projection.weight} if plain else {}), **tensors)
+    if type(projection) is nn.Linear and (weight := projection.weight).is_floating_point():
+        tensors = {f"{name}.weight": weight, **tensors}
+    same_kind(**tensors)
+
+
+def linear(name: str, projection: nn.Module) -> None:
+    """``projection`` computes what its weight and bias say: a ``Linear``, whose weight may be computed."""
+    if not _is_linear(projection):
+        hint = "Merge or remove adapters and quantization first."
+        fail(TypeError, name, "a torch.nn.Linear", type(projection).__name__, hint)
+
+
+def _is_linear(projection: nn.Module) -> bool:
+    return getattr(type(projection), "forward", None) is nn.Linear.forward
+
+
+def own_weight(name: str, projection: nn.Module) -> None:
+    """``projection`` is a ``Linear`` whose weight and bias are parameters: what is written there is used."""
+    own = _is_linear(projection) and all(
+        part is None or isinstance(part, nn.Parameter) for part in (projection.weight, projection.bias)
+    )
+    if not own:
+        kind = type(projection).__name__
+        hint = "Merge or remove adapters, parametrizations and quantization first."
+        fail(TypeError, name, "a torch.nn.Linear whose weight is a parameter", kind, hint)
 
 
 def leading(**tensors: Tensor) -> tuple[int, ...]:
@@ -287,6 +337,7 @@ def mask_for(mask: object, target: Sequence[int], device: torch.device) -> None:
     """``mask`` is boolean, on ``device``, and broadcasts to the scores' shape ``target``."""
     if not isinstance(mask, Tensor):
         tensor("mask", mask, f"that broadcasts to {_axes(target)}", min_rank=0)
+    dense("mask", mask)
     if mask.dtype != torch.bool:
         if mask.is_floating_point():
             hint = "For a mask of 0 and -inf, did you mean mask_from_additive(mask)?"

@@ -9,7 +9,6 @@ import math
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from mha_lab import _expect as expect
 from mha_lab.masks import _hidden_score
@@ -25,7 +24,7 @@ def applies(query: Tensor, key: Tensor, value: Tensor, repeats: int = 1) -> bool
     return not (
         (torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)))
         or expect.in_transform()
-        or getattr(forward_ad, "_current_level", 0) >= 0  # -1 outside of forward_ad.dual_level()
+        or expect.forward_mode()
         or expect.autocast(query)
         or (repeats == 1 and not query.shape[:-2] == key.shape[:-2] == value.shape[:-2])
     )

@@ -174,7 +174,7 @@ def _path(
     """
     if score is not None:
         return "score"
-    if not need_weights:
+    if not (need_weights or expect.forward_mode()):  # the kernel has no forward derivative
         return "fused"
     in_place = dropout_p == 0.0 and sinks is None and _inplace.applies(query, key, value, repeats)
     return "in place" if in_place else "weights"
@@ -201,12 +201,13 @@ def _attend(
     ``causal_mask`` and ``sliding_window_mask``, which the fused path needs for a few queries at a time.
     """
     options = {"dropout_p": dropout_p, "sinks": sinks}
-    seen = {"is_causal": is_causal, "window": window}
-    asked = {"score": score, "need_weights": need_weights, "repeats": repeats}
-    path = _path(query, key, value, **options, **asked)
+    path = _path(query, key, value, score=score, need_weights=need_weights, repeats=repeats, **options)
     if path == "fused":
-        return _fused(query, key, value, mask, scale, **options, **seen), None
-    mask = _near(mask, query.shape[-2], key.shape[-2], **seen, device=query.device)
+        output = _fused(query, key, value, mask, scale, is_causal=is_causal, window=window, **options)
+        return output, None
+    if is_causal or window is not None:
+        sizes = query.shape[-2], key.shape[-2]
+        mask = _near(mask, *sizes, is_causal=is_causal, window=window, device=query.device)
     key, value = _repeat_kv(key, repeats), _repeat_kv(value, repeats)
     if path == "in place":
         return _inplace.attend(query, key, value, mask, scale)
@@ -250,16 +251,17 @@ def _fused(
     ``is_causal`` says enough, and otherwise ``BLOCK`` queries at a time, with the keys that they may see. An
     exported or compiled graph is one for all numbers of queries: there the kernel gets the whole mask.
     """
+    if mask is None and window is None and not is_causal:
+        return _kernel(query, key, value, None, scale, dropout_p=dropout_p, sinks=sinks)
     n_q, n_k, device = query.shape[-2], key.shape[-2], query.device
     options, seen = {"dropout_p": dropout_p, "sinks": sinks}, {"is_causal": is_causal, "window": window}
-    if mask is None and window is None and not is_causal:
-        return _kernel(query, key, value, None, scale, **options)
     if mask is None and window is None and sinks is None and n_q == n_k:
         return _kernel(query, key, value, None, scale, **options, is_causal=True)
     near = is_causal or window is not None
     one_row = not near and (mask.ndim < 2 or mask.shape[-2] == 1)
-    if one_row or expect.in_transform() or (near and n_q > n_k):
-        return _kernel(query, key, value, _near(mask, n_q, n_k, **seen, device=device), scale, **options)
+    if one_row or expect.in_transform() or (near and n_q > n_k) or (window is None and 1 < n_q <= BLOCK):
+        mask = _near(mask, n_q, n_k, **seen, device=device) if near else mask
+        return _kernel(query, key, value, mask, scale, **options)
     outputs = []
     for start in range(0, n_q, BLOCK):
         stop = min(start + BLOCK, n_q)

@@ -206,8 +206,7 @@ def mask_to_additive(
     """
     expect.tensor("mask", mask, "(...)", min_rank=0)
     expect.boolean("mask", mask, "For a mask of 0 and -inf, did you mean to use it as it is?")
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        expect.fail(TypeError, "dtype", "a floating-point torch.dtype", dtype, "Did you mean scores.dtype?")
+    expect.float_dtype("dtype", dtype, "Did you mean scores.dtype?")
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
 
 

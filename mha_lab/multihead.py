@@ -239,6 +239,8 @@ class MultiHeadAttention(nn.Module):
         self.transform = transform
         self.score = score
         self.batch_first = batch_first
+        if dtype is not None:
+            expect.float_dtype("dtype", dtype)
         made = {"device": device, "dtype": dtype}
         self.q_proj = nn.Linear(self.qdim, num_heads * self.d_k, bias=bias, **made)
         self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.d_k, bias=bias, **made)
@@ -249,18 +251,24 @@ class MultiHeadAttention(nn.Module):
         self._start()
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, as at the start; a ``transform`` and a ``score`` stay as they are."""
-        for projection in (self.out_proj, self.gate_proj):
-            if projection is not None:
-                projection.reset_parameters()
+        """Draw all weights anew, as at the start; a ``transform`` and a ``score`` stay as they are.
+
+        Raises:
+            TypeError: a projection is an adapter, quantized, or has a weight that is computed.
+        """
+        names = [*self._projections] + ["gate_proj"] * (self.gate_proj is not None)
+        for name in names:
+            expect.own_weight(name, getattr(self, name))
+        for name in names[3:]:
+            getattr(self, name).reset_parameters()
         self._start()
 
     def _start(self) -> None:
         """What ``torch.nn.Linear`` starts in another way."""
         for projection in (self.q_proj, self.k_proj, self.v_proj):
             nn.init.xavier_uniform_(projection.weight)
-        if self.q_proj.bias is not None:
-            for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            if projection.bias is not None:
                 nn.init.zeros_(projection.bias)
         if self.sinks is not None:
             nn.init.zeros_(self.sinks)
@@ -289,7 +297,8 @@ class MultiHeadAttention(nn.Module):
                 weights: it takes less time, and memory that grows with ``n`` and not with ``n²``, without a
                 mask, with ``is_causal``, and with a ``window``. A mask ``(n_q, n_k)`` is itself that large,
                 and for gradients its numbers are kept, once for all heads. With a ``score`` of your own, the
-                weights are computed anyway, and on a CPU PyTorch stores them with ``dropout`` in training.
+                weights are computed anyway, and so they are in forward mode (``torch.func.jvp``); on a CPU
+                PyTorch stores them with ``dropout`` in training, and has no second derivatives.
             is_causal: whether a query sees no later key, as with ``causal_mask(n_q, n_k)``, which then need
                 not be made; together with a ``mask``, a query sees what both allow.
 
@@ -457,9 +466,10 @@ class MultiHeadAttention(nn.Module):
                     ValueError, name, expected, "none, which means value = key", "Pass value as well."
                 )
             expect.width(name, x, width, getattr(self, width))
-        tensors = {name: x for name, x, *_ in inputs}
+        tensors = {name: x for name, x, _, checked in inputs if not checked}
         expect.fits("q_proj", self.q_proj, **tensors)
-        expect.same_batch(batch_axis, **tensors)
+        if len(tensors) > 1:
+            expect.same_batch(batch_axis, **tensors)
         n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
         if value.shape[sequence_axis] != n_key:
             got, expected = expect.shape(value.shape), f"as many tokens as key, {n_key}"
@@ -490,6 +500,7 @@ class MultiHeadAttention(nn.Module):
         """
         if not isinstance(module, nn.MultiheadAttention):
             expect.fail(TypeError, "module", "a torch.nn.MultiheadAttention", type(module).__name__)
+        expect.linear("module.out_proj", module.out_proj)
         if module.bias_k is not None or module.add_zero_attn:
             expected = "a layer without add_bias_kv and add_zero_attn"
             expect.fail(ValueError, "module", expected, "one that adds a key that belongs to no token")
@@ -511,9 +522,10 @@ class MultiHeadAttention(nn.Module):
         """PyTorch's layer with a copy of these weights: the inverse of ``from_torch``.
 
         Raises:
+            TypeError: a projection is no ``torch.nn.Linear``, but an adapter, or quantized.
             ValueError: PyTorch's layer has no ``score``, ``transform``, ``window``, ``sinks`` or ``gate``, no
-                ``qdim`` other than ``d_model``, no heads of a width other than ``d_model // num_heads``, and
-                as many key and value heads as query heads.
+                ``qdim`` other than ``d_model``, no heads of a width other than ``d_model // num_heads``, as
+                many key and value heads as query heads, and four biases or none.
 
         >>> MultiHeadAttention(6, 3).to_torch().num_heads
         3
@@ -525,11 +537,17 @@ class MultiHeadAttention(nn.Module):
             if getattr(self, name) != value:
                 got = repr(getattr(self, name))
                 expect.fail(ValueError, name, f"{value}, the only value in PyTorch's layer", got)
+        projections = {name: self.get_submodule(name) for name in self._projections}
+        for name, projection in projections.items():
+            expect.linear(name, projection)
+        biased = [name for name, projection in projections.items() if projection.bias is not None]
+        if len(biased) not in (0, len(projections)):
+            expect.fail(ValueError, "bias", "one in each of the four projections, or in none", f"{biased}")
         module = nn.MultiheadAttention(
             self.d_model,
             self.num_heads,
             dropout=self.dropout,
-            bias=self.q_proj.bias is not None,
+            bias=bool(biased),
             kdim=self.kdim,
             vdim=self.vdim,
             batch_first=self.batch_first,
@@ -537,9 +555,10 @@ class MultiHeadAttention(nn.Module):
         _copy(_parts(self), _parts(module))
         for parameter in module.parameters():
             parameter.requires_grad_(False)
-        for name, parameter in self.named_parameters():
-            if parameter.requires_grad:
-                _of_torch(module, name).requires_grad_()
+        for name, projection in projections.items():
+            for kind in ("weight", "bias") if biased else ("weight",):
+                if getattr(projection, kind).requires_grad:
+                    _of_torch(module, f"{name}.{kind}").requires_grad_()
         return module.train(self.training)
 
     def extra_repr(self) -> str:

@@ -7,7 +7,7 @@ added to the scores. In all of them, the last query is at the last key's positio
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int, Real
@@ -46,6 +46,7 @@ def sinusoidal_positions(
     tensor([0., 1., 0., 1.])
     """
     n, d_model = expect.whole_number("n", n), expect.whole_number("d_model", d_model)
+    expect.float_dtype("dtype", dtype)
     _even("d_model", d_model)
     theta = _frequencies(d_model, _above("base", base, 0), torch.float64)
     angle = torch.arange(n, dtype=torch.float64)[:, None] * theta
@@ -83,6 +84,7 @@ def rotary_frequencies(
     """
     width = expect.whole_number("width", width)
     _even("width", width)
+    expect.float_dtype("dtype", dtype)
     base, factor = _above("base", base, 0), _above("factor", factor, 0)
     return _frequencies(width, base, dtype, device) / factor
 
@@ -134,6 +136,7 @@ def yarn_frequencies(
     _even("width", width)
     length = expect.whole_number("length", length)
     expect.flag("truncate", truncate)
+    expect.float_dtype("dtype", dtype)
     base, factor = _above("base", base, 1), _above("factor", factor, 0)
     beta_fast = _above("beta_fast", beta_fast, _above("beta_slow", beta_slow, 0))
     fast, slow = (
@@ -303,6 +306,12 @@ class Rotary(nn.Module):
             self.frequencies = given.to(self.frequencies.device)
         return self
 
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        """A file without the frequencies, from before they were a buffer, leaves them as they are."""
+        if self.frequencies is not None and not self.frequencies.is_meta:
+            state.setdefault(f"{prefix}frequencies", self.frequencies)
+        super()._load_from_state_dict(state, prefix, *args)
+
     def forward(
         self, query: Float[Tensor, "... n_q d_k"], key: Float[Tensor, "... n_k d_k"]
     ) -> tuple[Float[Tensor, "... n_q d_k"], Float[Tensor, "... n_k d_k"]]:
@@ -346,6 +355,7 @@ def alibi_slopes(
     tensor([0.0625, 0.0039, 0.2500])
     """
     num_heads = expect.whole_number("num_heads", num_heads)
+    expect.float_dtype("dtype", dtype)
     power = 2 ** (num_heads.bit_length() - 1)
     exponents = [8 * h / power for h in range(1, power + 1)]
     exponents += [8 * h / (2 * power) for h in range(1, 2 * (num_heads - power), 2)]

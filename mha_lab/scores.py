@@ -210,6 +210,8 @@ class QueryKeyNorm(nn.Module):
     def __init__(self, d_k: int, *, eps: float = 1e-6) -> None:
         super().__init__()
         self.d_k = d_k = expect.whole_number("d_k", d_k)
+        if expect.real_number("eps", eps) < 0:
+            expect.fail(ValueError, "eps", "at least 0", eps)
         self.query_norm = nn.RMSNorm(d_k, eps=eps)
         self.key_norm = nn.RMSNorm(d_k, eps=eps)
 

@@ -1,6 +1,7 @@
 """The layer inside what engineers put around it: compilers, exporters, adapters, other devices, files."""
 
 import copy
+import io
 import math
 import pickle
 from functools import partial
@@ -9,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import forward_ad
-from torch.func import functional_call, grad, vmap
-from torch.nn.utils import parametrizations
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
+from torch.nn.utils import parametrizations, prune
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from mha_course.chapters.language_model import Decoder, ablate_head
+from mha_course.chapters.language_model import Block, Decoder, ablate_head
 from mha_course.chapters.latent import LatentAttention, attend_with_latent_cache
 from mha_course.chapters.modern import group_kv_heads
 from mha_course.chapters.streaming import attend_in_stream
@@ -28,7 +30,14 @@ from mha_lab import (
     padding_mask,
 )
 from mha_lab.masks import sliding_window_mask
-from mha_lab.positions import Rotary, rotary_frequencies
+from mha_lab.positions import (
+    Rotary,
+    alibi_bias,
+    alibi_slopes,
+    rotary_frequencies,
+    sinusoidal_positions,
+    yarn_frequencies,
+)
 from mha_lab.scores import AlibiScore, QueryKeyNorm, RotaryScore, SoftcappedScore, TransformSequence
 from tests.references import Shapes, assert_close
 
@@ -140,18 +149,133 @@ def test_shapes_on_the_meta_device(option):
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # PyTorch's own
+@pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("option", OPTIONS)
-def test_forward_mode_differentiation(option):
+def test_forward_mode_differentiation(option, need_weights):
     """Outside ``torch.func``, where no gradient is asked for, nothing is written in place."""
     layer, tangent = Layer(**OPTIONS[option]()).eval().double(), torch.randn(2, 5, 16).double()
     x = torch.randn(2, 5, 16).double()
     with torch.no_grad(), forward_ad.dual_level():
-        output, weights = layer(forward_ad.make_dual(x, tangent))
-        found = [forward_ad.unpack_dual(part).tangent for part in (output, weights)]
+        parts = layer(forward_ad.make_dual(x, tangent), need_weights=need_weights)
+        found = [forward_ad.unpack_dual(part).tangent for part in parts if part is not None]
     step = 1e-6 * tangent
     both = zip(layer(x + step), layer(x - step), strict=True)
-    for one, (more, less) in zip(found, both, strict=True):
+    for one, (more, less) in zip(found, both, strict=need_weights):
         assert_close(one, (more - less).detach() / 2e-6, 1e-6)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_forward_mode_inside_functions_of_functions(option):
+    layer, x = Layer(**OPTIONS[option]()).eval().double(), torch.randn(3, 16).double()
+    calls = [
+        lambda x, need=need: layer(x, is_causal=True, need_weights=need)[0][-1] for need in (True, False)
+    ]
+    expected = jacrev(calls[0])(x)
+    for call in calls:
+        assert_close(jacfwd(call)(x), expected, 1e-9)
+    second = torch.autograd.functional.hessian(lambda x: calls[0](x).sum(), x)
+    assert_close(hessian(lambda x: calls[1](x).sum())(x), second, 1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize("option", GRAPHS)
+def test_a_trace_holds_for_all_lengths(option, gradient):
+    layer = Layer(**OPTIONS[option]()).eval()
+    with torch.set_grad_enabled(gradient):
+        program = torch.jit.trace(layer, text(layer, 2, 5))
+        for batch, n in ((2, 5), (3, 7)):
+            x = text(layer, batch, n)
+            assert_close(program(x)[0], layer(x)[0], 1e-5)
+
+
+def loaded(layer, x):
+    file, other = io.BytesIO(), copy.deepcopy(layer).to("meta")
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True), assign=True)
+    return other(x)[0]
+
+
+def several(layer, x):
+    state, empty = stack_module_state([layer, layer]), copy.deepcopy(layer).to("meta")
+    return vmap(lambda *one: functional_call(empty, one, (x,))[0])(*state)[1]
+
+
+WAYS = {
+    "a copy": lambda layer, x: copy.deepcopy(layer)(x)[0],
+    "a file of the layer": lambda layer, x: pickle.loads(pickle.dumps(layer))(x)[0],
+    "a file of its state": loaded,
+    "an ensemble": several,
+    "numbers kept elsewhere": lambda layer, x: checkpoint(lambda x: layer(x)[0], x, use_reentrant=False),
+    "other strides": lambda layer, x: layer(x.mT.contiguous().mT)[0],
+    "repeated without a copy": lambda layer, x: (
+        layer(x[:1, :1].expand_as(x))[0] + layer(x)[0] - layer(x[:1, :1].repeat(*x.shape[:2], 1))[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_one_result_in_every_way(option, way, gradient):
+    layer = Layer(**OPTIONS[option]()).eval()
+    x = text(layer, 3, 5)
+    with torch.set_grad_enabled(gradient):
+        assert_close(WAYS[way](layer, x), layer(x)[0], 1e-5)
+
+
+LEAD, LAST = ((), (4,), (1, 1), (3, 1), (1, 4), (3, 4)), ((1, 5), (5, 1), (1, 1), (5, 5))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), *((*lead, *last) for lead in LEAD for last in LAST)])
+def test_masks_of_every_shape(shape):
+    mask, x = torch.rand(shape) > 0.4, torch.randn(3, 5, 16)
+    for option in ("plain", "groups", "window", "sinks", "soft cap"):
+        layer = Layer(**OPTIONS[option]()).eval()
+        for is_causal in (True, False):
+            expected, weights = layer(x, mask=mask.expand(3, 4, 5, 5), is_causal=is_causal)
+            seen = mask.expand(3, 4, 5, 5) & (causal_mask(5) if is_causal else torch.tensor(True))
+            assert not weights[~seen].any()
+            for need in (True, False):
+                assert_close(layer(x, mask=mask, is_causal=is_causal, need_weights=need)[0], expected, 1e-5)
+        assert_close(layer.extend(x, mask=mask)[0], layer(x, mask=mask, is_causal=True)[0], 1e-5)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_no_samples_are_no_error(option):
+    layer = Layer(**OPTIONS[option]())
+    x = text(layer, 0, 5)
+    for need in (True, False):
+        output, _ = layer(x, need_weights=need, is_causal=True)
+        output.sum().backward()
+        with torch.no_grad():
+            assert layer(x, need_weights=need)[0].shape == output.shape == x.shape
+    assert layer.extend(x)[0].shape == x.shape
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_gradients_go_through_a_cache(option):
+    layer = Layer(**OPTIONS[option]()).double()
+    x = text(layer, 3, 6).double().requires_grad_()
+    axis = 1 if layer.batch_first else 0
+    first, cache = layer.extend(x.narrow(axis, 0, 4))
+    rest, _ = layer.extend(x.narrow(axis, 4, 2), cache)
+    whole = layer(x, is_causal=True)[0]
+    upstream = torch.randn_like(whole)
+    found = torch.autograd.grad(torch.cat([first, rest], dim=axis), x, upstream)
+    assert_close(found[0], torch.autograd.grad(whole, x, upstream)[0], 1e-9)
+
+
+def test_what_is_stored_in_parts_is_refused():
+    layer, x = Layer(), torch.randn(2, 5, 16)
+    pair = [torch.randn(3, 16), torch.randn(4, 16)]
+    with pytest.raises(TypeError, match=r"^query: expected a dense tensor, got torch.sparse_coo"):
+        layer(x.to_sparse())
+    with pytest.raises(TypeError, match=r"^mask: expected a dense tensor, got torch.sparse_coo"):
+        layer(x, mask=causal_mask(5).to_sparse())
+    with pytest.raises(TypeError, match=r"^query: expected a dense tensor, got a nested one"):
+        layer(torch.nested.nested_tensor(pair, layout=torch.jagged))
 
 
 def loss(model, parameters, tokens):
@@ -247,6 +371,102 @@ def test_a_weight_that_is_computed_is_not_written_to():
             TypeError, match=rf"^layer.{name}: expected a torch.nn.Linear whose weight is a p"
         ):
             group_kv_heads(layer, 2)
+
+
+PARTS = "q_proj", "k_proj", "v_proj", "out_proj"
+
+
+def adapted(layer):
+    for name in PARTS:
+        wrapped(layer, name)
+
+
+def normed(layer):
+    for name in PARTS:
+        parametrizations.weight_norm(getattr(layer, name))
+
+
+def pruned(layer):
+    for name in PARTS:
+        prune.l1_unstructured(getattr(layer, name), "weight", 0.3)
+
+
+def pruned_bias(layer):
+    prune.random_unstructured(layer.v_proj, "bias", 0.5)
+
+
+@pytest.mark.parametrize("change", [normed, pruned, pruned_bias])
+def test_a_computed_weight_is_copied_to_pytorchs_layer(change):
+    layer, x = Layer().eval(), torch.randn(2, 5, 16)
+    change(layer)
+    module = layer.to_torch()
+    assert_close(module(x, x, x)[0], layer(x)[0], 1e-5)
+    assert all(parameter.requires_grad for parameter in module.parameters())
+
+
+def no_bias(layer):
+    layer.k_proj.bias = None
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        (adapted, TypeError, r"^q_proj: expected a torch.nn.Linear, got Sequential\. Merge"),
+        (
+            no_bias,
+            ValueError,
+            r"^bias: expected one in each of the four projections, or in none, got .*out_proj",
+        ),
+    ],
+)
+def test_what_pytorchs_layer_cannot_hold(change, error, text):
+    layer = Layer()
+    change(layer)
+    with pytest.raises(error, match=text):
+        layer.to_torch()
+
+
+def test_an_adapter_in_pytorchs_layer_is_named():
+    module = nn.MultiheadAttention(16, 4)
+    wrapped(module, "out_proj")
+    with pytest.raises(TypeError, match=r"^module.out_proj: expected a torch.nn.Linear, got Sequential"):
+        MultiHeadAttention.from_torch(module)
+
+
+@pytest.mark.parametrize("change", [adapted, normed, pruned, pruned_bias])
+def test_only_parameters_are_drawn_anew(change):
+    layer = Layer()
+    change(layer)
+    before = copy.deepcopy({name: part.detach() for name, part in layer.named_parameters()})
+    with pytest.raises(TypeError, match=r"_proj: expected a torch.nn.Linear whose weight is a parameter"):
+        layer.reset_parameters()
+    for name, part in layer.named_parameters():
+        assert torch.equal(part, before[name])
+
+
+def test_a_layer_without_one_bias_starts_again():
+    layer = Layer()
+    no_bias(layer)
+    nn.init.constant_(layer.v_proj.bias, 1.0)
+    layer.reset_parameters()
+    assert not layer.v_proj.bias.any()
+
+
+@pytest.mark.parametrize("assign", [True, False])
+def test_files_from_before_frequencies_were_kept(assign):
+    theta = rotary_frequencies(4, base=500)
+    layer = Layer(transform=TransformSequence(QueryKeyNorm(4), Rotary(frequencies=theta)))
+    old = {name: part for name, part in layer.state_dict().items() if "frequencies" not in name}
+    other = Layer(transform=TransformSequence(QueryKeyNorm(4), Rotary(frequencies=theta.clone())))
+    assert other.load_state_dict(old, assign=assign).missing_keys == []
+    assert torch.equal(other.transform[1].frequencies, theta)
+    assert len(old) == 10
+    with pytest.raises(RuntimeError, match=r"Missing key.*transform.1.frequencies"):
+        other.to("meta").load_state_dict(old, assign=True)  # they have no numbers there
+    with pytest.raises(RuntimeError, match=r"size mismatch for transform.frequencies"):
+        Layer(transform=Rotary(frequencies=theta)).load_state_dict(
+            Layer(transform=Rotary(frequencies=rotary_frequencies(2))).state_dict()
+        )
 
 
 N = 2 * attention.BLOCK + 5
@@ -422,3 +642,32 @@ def test_numbers_of_numpy_are_numbers():
     assert {type(size) for size in (layer.d_model, layer.num_heads, layer.d_k, layer.num_kv_heads)} == {int}
     assert type(layer.dropout) is float
     assert layer(torch.randn(2, 5, 16))[0].shape == (2, 5, 16)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: alibi_bias(4, 3, dtype=torch.int64), "dtype: expected a floating-point torch.dtype"),
+        (lambda: alibi_slopes(4, dtype="float32"), "dtype: expected a floating-point torch.dtype"),
+        (lambda: sinusoidal_positions(3, 4, dtype=torch.int64), "dtype: expected a floating-point torch.d"),
+        (lambda: rotary_frequencies(4, dtype=torch.long), "dtype: expected a floating-point torch.dtype"),
+        (
+            lambda: yarn_frequencies(4, 2, 9, dtype=torch.int32),
+            "dtype: expected a floating-point torch.dtype",
+        ),
+        (lambda: Layer(dtype=torch.complex64), "dtype: expected a floating-point torch.dtype"),
+        (lambda: QueryKeyNorm(4, eps="small"), "eps: expected a number, got str"),
+        (lambda: QueryKeyNorm(4, eps=-1.0), "eps: expected at least 0, got -1.0"),
+        (
+            lambda: Block(Layer())(torch.randn(2, 5, 16), causal="no"),
+            "causal: expected True or False, got 'no'",
+        ),
+        (
+            lambda: Decoder(5)(torch.zeros(1, 2).long(), causal="no"),
+            "causal: expected True or False, got 'no'",
+        ),
+    ],
+)
+def test_options_of_a_wrong_kind(call, text):
+    with pytest.raises((TypeError, ValueError), match=f"^{text}"):
+        call()

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from mha_course._expect import instance, own_weight
+from mha_course._expect import instance
 from mha_lab import _expect as expect
 from mha_lab.multihead import Cache, MultiHeadAttention, _expect_made_by
 from mha_lab.positions import sinusoidal_positions
@@ -66,6 +66,7 @@ class Block(nn.Module):
         self, x: Float[Tensor, "batch n d_model"], *, causal: bool = True, need_weights: bool = True
     ) -> tuple[Float[Tensor, "batch n d_model"], Float[Tensor, "batch heads n n"] | None]:
         """``(batch, n, d_model)`` to the same, and the weights of all heads or ``None``."""
+        expect.flag("causal", causal)
         attended, weights = self.attention(self.norm_1(x), is_causal=causal, need_weights=need_weights)
         return self._add(x, attended), weights
 
@@ -403,7 +404,7 @@ def ablate_head(
             expect.fail(
                 ValueError, name, f"at most {limit - 1}", value, "Layers and heads are counted from 0."
             )
-    own_weight("out_proj", model.blocks[layer].attention.out_proj)
+    expect.own_weight("out_proj", model.blocks[layer].attention.out_proj)
     changed = copy.deepcopy(model)
     attention = changed.blocks[layer].attention
     own, projection = slice(head * attention.d_v, (head + 1) * attention.d_v), attention.out_proj

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mha_course._expect import instance, own_weight
+from mha_course._expect import instance
 from mha_lab import _expect as expect
 from mha_lab.multihead import MultiHeadAttention
 from mha_lab.positions import Rotary, rotary_frequencies, yarn_attention_factor, yarn_frequencies
@@ -106,8 +106,8 @@ def group_kv_heads(layer: MultiHeadAttention, num_kv_heads: int) -> MultiHeadAtt
     """
     instance("layer", layer, MultiHeadAttention)
     num_kv_heads = expect.whole_number("num_kv_heads", num_kv_heads)
-    own_weight("layer.k_proj", layer.k_proj)
-    own_weight("layer.v_proj", layer.v_proj)
+    expect.own_weight("layer.k_proj", layer.k_proj)
+    expect.own_weight("layer.v_proj", layer.v_proj)
     expect.divides("num_kv_heads", num_kv_heads, "the layer's num_kv_heads", layer.num_kv_heads)
     grouped = copy.deepcopy(layer)
     grouped.num_kv_heads = num_kv_heads
