@@ -213,8 +213,8 @@ EXERCISE = Exercise(
     same_as=(mha_lab.SingleHeadAttention.forward,),
     mistakes={
         "no-super-init": Mistake(
-            "`super().__init__()` is missing: it must come before the first `nn.Linear`, because it makes the "
-            "places where a module keeps its parts.",
+            "`super().__init__()` is missing: it must come before the first `nn.Linear`, because it makes "
+            "the places where a module keeps its parts.",
             MODULE,
             (lambda *widths: _unprepared(),),
         ),

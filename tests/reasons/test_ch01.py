@@ -135,3 +135,19 @@ def test_over_the_queries_a_key_that_nobody_asks_for_gets_one_fifth():
     for asked, shares in ((0.0, [0.2] * 5), (3.0, [0.83, 0.04, 0.04, 0.04, 0.04])):
         column = torch.tensor([asked, 0, 0, 0, 0])
         assert torch.softmax(column, dim=0).tolist() == pytest.approx(shares, abs=0.005)
+
+
+def test_in_a_new_layer_fewer_queries_have_one_key_than_with_random_queries():
+    """PyTorch starts with matrices that make queries and keys of variance 1/2."""
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(512, 8)
+    x = torch.nn.functional.layer_norm(torch.randn(32, 16, 512), (512,))
+    query, key = (
+        (x @ matrix.mT).unflatten(-1, (8, 64)).transpose(1, 2)
+        for matrix in layer.in_proj_weight[:1024].chunk(2)
+    )
+    started = query @ key.mT
+    random, _ = products(64)
+    for scores, low, high in ((started, 0.6, 0.85), (random, 0.9, 1.0)):
+        share = (torch.softmax(scores, dim=-1).amax(dim=-1) > 0.5).float().mean()
+        assert low < share < high

@@ -69,6 +69,10 @@ def test_one_nan_spoils_the_shared_matrix_for_all_sentences():
     assert gradient(spoilt, 2).isnan().all()
     assert gradient(spoilt, 1).isnan().all()  # the loss does not even use the empty row
     torch.testing.assert_close(gradient(whole, 2), gradient(whole, 1))
+    scaler, optimiser = torch.amp.GradScaler("cpu"), torch.optim.SGD([w_v], lr=0.1)
+    scaler.scale((spoilt @ (x @ w_v)).sum()).backward()
+    scaler.step(optimiser)
+    assert w_v.isfinite().all()  # the gradient is NaN, but this step is left out
 
 
 @pytest.mark.parametrize("put", ["nan_to_num", "where", "masked_fill"])
