@@ -213,8 +213,8 @@ EXERCISE = Exercise(
     same_as=(mha_lab.SingleHeadAttention.forward,),
     mistakes={
         "no-super-init": Mistake(
-            "`super().__init__()` is missing: it must be the first line of `__init__`, because it makes the "
-            "places where a module keeps its parts.",
+            "`super().__init__()` is missing: it must come before the first `nn.Linear`, because it makes "
+            "the places where a module keeps its parts.",
             MODULE,
             (lambda *widths: _unprepared(),),
         ),
@@ -224,8 +224,8 @@ EXERCISE = Exercise(
             (),
         ),
         "function-returned": Mistake(
-            "A function computes the same, but PyTorch does not find the projections in it, so they cannot "
-            "learn. Put them into a class that is a `torch.nn.Module`.",
+            "A function computes the same, but it has no `parameters()` that you could give to an optimiser. "
+            "Put the projections into a class that is a `torch.nn.Module`.",
             MODULE,
             (),
         ),
@@ -270,7 +270,7 @@ EXERCISE = Exercise(
             (),
         ),
         "no-gradient": Mistake(
-            "Your module returns the right numbers, but it cannot learn: not every matrix gets a gradient. "
+            "Your module returns the right numbers, but not every matrix gets a gradient and can learn. "
             "Look for `no_grad()`, `detach()`, `.data`, or a change in place.",
             MODULE,
             (),

@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
+import mha_lab
 from mha_course.chapters import story_model
 from mha_course.chapters.language_model import ablate_head
 
@@ -46,3 +48,43 @@ def test_where_a_head_looks_does_not_say_how_much_the_model_needs_it():
     right = {head: story_model.probe(without((0, head)), "pronoun", 400)["model"] for head in (2, 3)}
     assert right[3] > 0.94
     assert right[2] < 0.84
+
+
+@torch.no_grad()
+def test_head_2_hands_the_verb_over_before_because_and_not_there():
+    """The two texts of a pair, which differ in the verb only, exchange what the head writes at some words."""
+    asked = story_model.questions("pronoun", 200, 1)
+    texts = [story_model.encode(text) for text, _, _ in asked]
+    tokens, last = pad_sequence(texts, batch_first=True), torch.tensor([len(text) - 1 for text in texts])
+    at_because = torch.arange(tokens.shape[1]) == last[:, None]
+    other_text, cut = torch.arange(len(texts)) ^ 1, without((0, 2))
+
+    def right(exchanged):
+        x = MODEL._embed(tokens, 0)
+        for layer, block in enumerate(MODEL.blocks):
+            seen = block.norm_1(x)
+            attended = block.attention(seen, is_causal=True)[0]
+            if layer == 0:
+                written = attended - cut.blocks[0].attention(seen, is_causal=True)[0]
+                moved = written[other_text] - written
+                attended = attended + moved * exchanged[..., None]
+            x = block._add(x, attended)
+        logits = MODEL._read_out(x)[range(len(texts)), last]
+        ahead = [
+            logits[row, [story_model.NUMBER[word] for word in answer]].logsumexp(dim=0)
+            > logits[row, [story_model.NUMBER[word] for word in wrong]].logsumexp(dim=0)
+            for row, (_, answer, wrong) in enumerate(asked)
+        ]
+        return torch.stack(ahead).float().mean()
+
+    assert right(at_because) > 0.99
+    assert right(~at_because) < 0.9
+
+
+def test_rows_of_weights_are_equal_because_the_embeddings_are():
+    """With another first number, the second *a* looks elsewhere."""
+    x, (w_q, w_k, w_v) = mha_lab.toy.embeddings(), mha_lab.toy.single_head_weights()
+    for first, same in ((1.0, True), (2.0, False)):
+        x[3, 0] = first
+        weights = mha_lab.scaled_dot_product_attention(x @ w_q, x @ w_k, x @ w_v)[1]
+        assert torch.allclose(weights[0], weights[3]) == same

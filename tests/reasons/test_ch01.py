@@ -92,7 +92,7 @@ def test_the_gradient_with_respect_to_the_query_is_the_product_of_two_tables():
 
 
 def test_a_module_without_a_place_for_its_parts_cannot_learn():
-    """A function of the same projections gives PyTorch no parameters; a module that is set up does."""
+    """A plain attribute may come before the call that makes this place."""
     linear = torch.nn.Linear(4, 3, bias=False)
 
     class Late(torch.nn.Module):
@@ -101,6 +101,7 @@ def test_a_module_without_a_place_for_its_parts_cannot_learn():
 
     class Right(torch.nn.Module):
         def __init__(self):
+            self.width = 4
             super().__init__()
             self.part = linear
 
@@ -108,3 +109,45 @@ def test_a_module_without_a_place_for_its_parts_cannot_learn():
         Late()
     assert len(list(Right().parameters())) == 1
     assert not hasattr(lambda x: linear(x), "parameters")
+
+
+def test_a_small_change_has_no_effect_where_the_weight_is_nearly_1_and_not_where_the_score_is_large():
+    for first, second, moves in (
+        (8.0, 0.0, False),
+        (108.0, 100.0, False),
+        (1.0, 0.0, True),
+        (108.0, 107.0, True),
+    ):
+        before, after = (torch.softmax(torch.tensor([first + more, second]), dim=-1)[0] for more in (0, 0.1))
+        assert (after - before > 0.01).item() == moves
+
+
+def test_a_score_of_0_gets_a_weight_because_exp_0_is_1():
+    """It gets none if its exp is left out of the sum."""
+    scores = torch.tensor([5.0, 3.0, 0.0, 0.0, 0.0]) / 3**0.5
+    assert torch.softmax(scores, dim=-1)[2:].tolist() == pytest.approx([0.04] * 3, abs=0.005)
+    left_out = scores.masked_fill(scores == 0, -torch.inf)
+    assert torch.softmax(left_out, dim=-1)[2:].tolist() == [0, 0, 0]
+
+
+def test_over_the_queries_a_key_that_nobody_asks_for_gets_one_fifth():
+    """Because its scores are equal: if one query asks for it, the others give it less."""
+    for asked, shares in ((0.0, [0.2] * 5), (3.0, [0.83, 0.04, 0.04, 0.04, 0.04])):
+        column = torch.tensor([asked, 0, 0, 0, 0])
+        assert torch.softmax(column, dim=0).tolist() == pytest.approx(shares, abs=0.005)
+
+
+def test_in_a_new_layer_fewer_queries_have_one_key_than_with_random_queries():
+    """PyTorch starts with matrices that make queries and keys of variance 1/2."""
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(512, 8)
+    x = torch.nn.functional.layer_norm(torch.randn(32, 16, 512), (512,))
+    query, key = (
+        (x @ matrix.mT).unflatten(-1, (8, 64)).transpose(1, 2)
+        for matrix in layer.in_proj_weight[:1024].chunk(2)
+    )
+    started = query @ key.mT
+    random, _ = products(64)
+    for scores, low, high in ((started, 0.6, 0.85), (random, 0.9, 1.0)):
+        share = (torch.softmax(scores, dim=-1).amax(dim=-1) > 0.5).float().mean()
+        assert low < share < high

@@ -112,3 +112,54 @@ def test_a_query_along_a_key_fails_because_of_the_part_that_all_keys_share(seed)
     assert found(keys) < 0.8
     assert found(own) == 1
     assert found(keys - keys.mean(dim=0)) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_query_finds_one_of_two_equal_keys(seed):
+    """A search for the value of key 2 alone ends at one half. If the keys differ a little, it succeeds."""
+    for differ, found in ((0.0, False), (0.5, True)):
+        keys = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0 + differ]])
+        query = torch.randn(2, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        optimiser = torch.optim.Adam([query], lr=0.2)
+        for _ in range(200):
+            optimiser.zero_grad()
+            weight = torch.softmax(keys @ query, dim=-1)[2]
+            (-weight).backward()
+            optimiser.step()
+        assert (weight > 0.51).item() == found
+
+
+def test_a_longer_query_is_a_lower_temperature():
+    query, keys = torch.randn(3), torch.randn(5, 3)
+    for factor in (0.5, 2, 7):
+        torch.testing.assert_close(
+            torch.softmax(keys @ (factor * query), dim=-1), torch.softmax(keys @ query / (1 / factor), dim=-1)
+        )
+
+
+def test_a_vector_added_to_all_keys_changes_no_weight():
+    """Added to one key, it does, and so does a factor for all keys. Values change no weight."""
+    query, keys, values = torch.randn(1, 3), torch.randn(4, 3), torch.randn(4, 3)
+    added = torch.tensor([5.0, 5, 5]) + query[0]  # not at a right angle to the query
+    one = keys.clone()
+    one[0] += added
+    before = scaled_dot_product_attention(query, keys, values)[1]
+    for changed, same in (
+        ((keys + added, values), True),
+        ((one, values), False),
+        ((2 * keys, values), False),
+    ):
+        assert torch.allclose(scaled_dot_product_attention(query, *changed)[1], before, atol=1e-5) == same
+    output, weights = scaled_dot_product_attention(query, keys, 2 * values)
+    torch.testing.assert_close(weights, before)
+    torch.testing.assert_close(output, 2 * before @ values)
+
+
+def test_a_line_that_changes_keys_on_purpose_fails_the_test_of_the_own_key():
+    """Keys turned by their positions, as chapter 09 does: no key has moved to another token."""
+    keys, values = torch.tensor([[2.0, 0.0], [1.0, 1.0], [0.0, 2.0]]), torch.eye(3)
+    angle = torch.arange(3.0)
+    turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], dim=-1).view(3, 2, 2)
+    for used, passed in ((keys, True), ((turn @ keys[:, :, None])[..., 0], False)):
+        fetched = scaled_dot_product_attention(20 * keys[[0, 2]], used, values)[0]
+        assert torch.equal(fetched.argmax(dim=-1), torch.tensor([0, 2])) == passed

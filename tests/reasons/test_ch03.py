@@ -84,3 +84,25 @@ def test_columns_side_by_side_are_the_wide_matrix():
     x, w = torch.randn(5, 6), torch.randn(6, 6)
     heads = torch.stack([x @ w[:, 2 * h : 2 * h + 2] for h in range(3)])
     torch.testing.assert_close(mha_lab.split_heads(x @ w, 3), heads)
+
+
+def test_our_function_stores_its_output_head_by_head_and_pytorchs_need_not():
+    """So where the output comes from decides whether the merge needs a copy."""
+    heads = mha_lab.split_heads(torch.randn(2, 5, 6), 3)
+    ours = scaled_dot_product_attention(heads, heads, heads)[0]
+    assert ours.is_contiguous()
+    with pytest.raises(RuntimeError, match="stride"):
+        ours.transpose(1, 2).view(2, 5, 6)
+    theirs = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+    torch.testing.assert_close(theirs, ours)
+    merged = theirs.transpose(1, 2)
+    assert merged.is_contiguous()
+    torch.testing.assert_close(merged.view(2, 5, 6), mha_lab.merge_heads(ours))
+
+
+def test_a_longer_query_leaves_the_other_words_nothing():
+    """Head 0 fetches 0.93 of *noun* in step 1; with ten times the query, all of it."""
+    keys, is_noun = torch.tensor([[0.0], [2.0], [0.0], [0.0], [2.0]]), torch.tensor([0.0, 1, 0, 0, 1])
+    for times, exact in ((1, False), (10, True)):
+        weights = torch.softmax(keys @ torch.tensor([2.0 * times]) / 2**0.5, dim=-1)
+        assert (weights @ is_noun > 0.9999).item() == exact

@@ -39,6 +39,16 @@ def test_two_sizes_in_one_column_cancel_and_only_the_other_columns_tell():
     assert (one[3] - other[3]).item() == pytest.approx(0.84, abs=0.005)
 
 
+def test_two_sizes_need_two_columns_whatever_the_factors():
+    """In one column, another pair of sizes looks the same, even if the second one counts only half."""
+    sizes = torch.tensor([1.0, -1.0])
+    for w_o, kept in (([[1.0, 1.0]], False), ([[1.0, 0.5]], False), ([[1.0, 0.5], [0.0, 1.0]], True)):
+        rows = torch.tensor(w_o)
+        other = sizes + torch.tensor([-rows[0, 1], rows[0, 0]])
+        assert torch.allclose(rows[0] @ sizes, rows[0] @ other)
+        assert torch.allclose(rows @ sizes, rows @ other) != kept
+
+
 def test_two_rows_stay_because_dog_and_cat_have_the_same_query():
     """With other matrices, the rows of the two animals swap places; no other row changes."""
     x, matrices = toy.embeddings(), toy.multi_head_weights()

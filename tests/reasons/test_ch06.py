@@ -60,3 +60,18 @@ def test_a_forgotten_bias_shows_as_soon_as_it_is_not_0():
             layer.in_proj_bias.zero_()
             layer.in_proj_bias[6 * part : 6 * part + 6] = torch.randn(6)
             assert torch.allclose(layer(x, x, x)[0], bare(x, x, x)[0], atol=1e-5) != seen
+
+
+def test_all_gradients_of_parameters_agree_if_only_the_input_is_cut_off_behind_the_keys():
+    """Cut off the keys themselves, and the gradient of their matrix is missing, too."""
+    x = torch.randn(5, 6)
+    matrices = torch.randn(3, 6, 6)
+    found = {}
+    for cut in ("nothing", "input", "keys"):
+        one, w = x.clone().requires_grad_(), matrices.clone().requires_grad_()
+        key = (one.detach() if cut == "input" else one) @ w[1]
+        weights = torch.softmax((one @ w[0]) @ (key.detach() if cut == "keys" else key).T, dim=-1)
+        found[cut] = torch.autograd.grad((weights @ (one @ w[2])).square().sum(), (w, one))
+    for cut, same in (("input", True), ("keys", False)):
+        assert torch.allclose(found[cut][0], found["nothing"][0]) == same
+        assert not torch.allclose(found[cut][1], found["nothing"][1])

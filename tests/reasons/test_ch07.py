@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mha_course.chapters import recall
-from mha_lab import MultiHeadAttention
+from mha_lab import MultiHeadAttention, merge_heads, scaled_dot_product_attention, split_heads
 
 pytestmark = pytest.mark.unchecked
 STEPS = 300
@@ -104,19 +104,20 @@ def test_large_scores_at_the_start_are_enough_to_fail_and_not_the_only_reason():
 
 
 def test_equal_heads_get_equal_gradients_because_their_parts_of_w_o_are_equal_too():
-    """Equal queries, keys and values alone are not enough."""
+    """Equal queries, keys and values alone are not enough, and dropout tells equal heads apart."""
     problems = recall.sample_problems(64, generator=torch.Generator().manual_seed(0))
-    for parts, same in (("all", True), ("all but w_o", False)):
+    for parts, dropout, same in (("all", 0.0, True), ("all but w_o", 0.0, False), ("all", 0.1, False)):
         torch.manual_seed(0)
         model = recall.RecallModel(16, 2).double()
         layer = model.attention
+        layer.dropout = dropout
         with torch.no_grad():
             for projection in (layer.q_proj, layer.k_proj, layer.v_proj):
                 projection.weight[8:] = projection.weight[:8]
             if parts == "all":
                 layer.out_proj.weight[:, 8:] = layer.out_proj.weight[:, :8]
         logits, weights = model(problems)
-        assert torch.allclose(weights[:, 0], weights[:, 1])
+        assert torch.allclose(weights[:, 0], weights[:, 1]) == (dropout == 0)
         nn.functional.cross_entropy(logits.flatten(0, 1), problems.answers.flatten()).backward()
         gradient = layer.v_proj.weight.grad
         assert torch.allclose(gradient[:8], gradient[8:]) == same
@@ -142,3 +143,72 @@ def test_a_hidden_layer_succeeds_in_most_of_20_trainings_but_not_always():
     right = [share(recall.is_correct(model, HELD_OUT).all(dim=1)) for model in fitted]
     assert 14 <= sum(one > 0.9 for one in right) < 20
     assert min(right) < 0.3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@torch.no_grad()
+def test_each_head_carries_one_answer_and_only_that(seed):
+    """What a head fetched in another problem brings the answer of that one, and leaves the other answer."""
+    with torch.enable_grad():
+        model, _ = recall.fit(seed, 2, STEPS)
+    layer, other = model.attention, torch.arange(len(HELD_OUT.names)).roll(1)
+    query = model.ask[torch.arange(2), HELD_OUT.asked].sum(dim=1, keepdim=True)
+    inputs = query, model.name(HELD_OUT.names), model.content(HELD_OUT.contents)
+    projections = layer.q_proj, layer.k_proj, layer.v_proj
+    heads, _ = scaled_dot_product_attention(
+        *(split_heads(project(each), 2) for project, each in zip(projections, inputs, strict=True))
+    )
+    brought = []
+    for head in range(2):
+        mixed = heads.clone()
+        mixed[:, head] = heads[other, head]
+        named = model.readout(layer.out_proj(merge_heads(mixed))[:, 0]).unflatten(-1, (2, 10)).argmax(dim=-1)
+        of_other, of_own = (
+            (named == HELD_OUT.answers[which]).float().mean(dim=0) for which in (other, slice(None))
+        )
+        brought.append(int(of_other.argmax()))
+        assert of_other[brought[-1]] > 0.97
+        assert of_own[1 - brought[-1]] > 0.97
+    assert sorted(brought) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "contents", "second"),
+    [
+        ((0.75, 0.25), 4, False),
+        ((0.5, 0.5), 4, False),
+        ((0.25, 0.75), 4, True),
+        ((0.75, 0.25), 2, True),  # no content is in no record
+        ((1.5, -0.5), 4, True),  # no softmax
+    ],
+)
+def test_a_linear_readout_finds_the_second_answer_only_with_the_largest_weight(weights, contents, second):
+    """For two records; trained until it is right, or for 200 steps of L-BFGS."""
+    pairs = torch.cartesian_prod(torch.arange(contents), torch.arange(contents))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    outputs = torch.eye(contents, dtype=torch.float64)[pairs].mul(torch.tensor(weights)[:, None]).sum(dim=1)
+    torch.manual_seed(0)
+    readout = nn.Linear(contents, contents).double()
+    optimiser = torch.optim.LBFGS(readout.parameters(), max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss():
+        optimiser.zero_grad()
+        found = nn.functional.cross_entropy(10 * readout(outputs), pairs[:, 1])
+        found.backward()
+        return found
+
+    optimiser.step(loss)
+    assert (readout(outputs).argmax(dim=-1) == pairs[:, 1]).all().item() == second
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_gap_is_not_due_to_the_scale_that_follows_from_the_cut(seed):
+    """Each model starts with scores as large as the other one's, and nothing changes."""
+    for num_heads, times, right in ((1, 2**0.5, False), (2, 2**-0.5, True)):
+
+        @torch.no_grad()
+        def scaled(model, times=times):
+            model.attention.q_proj.weight.mul_(times)
+
+        model, _ = recall.fit(seed, num_heads, STEPS, change=scaled)
+        assert (share(recall.is_correct(model, HELD_OUT).all(dim=1)) > 0.5) == right

@@ -74,3 +74,119 @@ def test_gradient_descent_lowers_the_loss_of_a_layer_with_a_bug_too(seed):
             optimiser.step()
             losses.append(loss.item())
         assert (losses[-1] < losses[0] / 2) == halved
+
+
+X, W = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(4, 6, 6, dtype=torch.float64)
+
+
+def layer(x, num_heads=3, mask=None, *, by=1.0, fill=None, softmax_dim=-1):
+    """The output of a layer whose scores are divided by ``by`` once more, or whose hidden ones are filled."""
+    q, k, v = (mha_lab.split_heads(x @ matrix, num_heads) for matrix in W[:3])
+    scores = q @ k.mT / q.shape[-1] ** 0.5 / by
+    if fill is not None:
+        weights = torch.softmax(scores.masked_fill(~mask, fill), dim=-1)
+    elif softmax_dim == -2:
+        weights = torch.softmax(scores, dim=-2)
+    else:
+        weights = mha_lab.masked_softmax(scores, mask)
+    return mha_lab.merge_heads(weights @ v) @ W[3]
+
+
+def moved(x, real, mask):
+    """Whether the outputs of real tokens change with the padding."""
+    changed = torch.where(real[..., None], x, torch.randn_like(x))
+    return not torch.allclose(layer(x, mask=mask)[real], layer(changed, mask=mask)[real])
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 6])
+def test_divided_by_the_root_of_d_model_the_divisor_is_too_large_by_the_root_of_h(num_heads):
+    wrong = layer(X, num_heads, by=num_heads**0.5)
+    q, k, v = (mha_lab.split_heads(X @ matrix, num_heads) for matrix in W[:3])
+    published = mha_lab.merge_heads(torch.softmax(q @ k.mT / 6**0.5, dim=-1) @ v) @ W[3]
+    torch.testing.assert_close(published, wrong)
+    assert torch.allclose(wrong, layer(X, num_heads)) == (num_heads == 1)
+
+
+def test_rows_that_do_not_sum_to_1_give_no_average():
+    """Equal tokens hide it: then, every row sums to 1 whichever axis the softmax takes."""
+    equal = X[:, :1].expand(2, 5, 6).clone()
+    value = mha_lab.merge_heads(mha_lab.split_heads(equal @ W[2], 3)) @ W[3]
+    torch.testing.assert_close(layer(equal), value)
+    torch.testing.assert_close(layer(equal, softmax_dim=-2), value)
+    ones = torch.ones(2, 5, 1, dtype=torch.float64)
+    scores = X @ X.mT
+    torch.testing.assert_close(torch.softmax(scores, dim=-1) @ ones, ones)
+    assert not torch.allclose(torch.softmax(scores, dim=-2) @ ones, ones)
+
+
+@pytest.mark.parametrize("num_heads", [1, 3])
+def test_a_bare_reshape_mixes_tokens_only_with_more_than_one_head(num_heads):
+    token = torch.arange(5.0)[None, :, None].expand(1, 5, 6)  # each number says its token
+    heads = mha_lab.split_heads(token, num_heads)
+    torch.testing.assert_close(heads.transpose(1, 2).reshape(1, 5, 6), token)
+    assert torch.equal(heads.reshape(1, 5, 6), token) == (num_heads == 1)
+
+
+@pytest.mark.parametrize(
+    ("is_word", "causal", "found"),
+    [
+        ([1, 1, 1, 0, 0], False, True),
+        ([1, 1, 1, 0, 0], True, False),
+        ([0, 0, 1, 1, 1], True, True),
+        ([1, 1, 0, 1, 1], True, True),
+    ],
+)
+def test_a_mask_that_hides_queries_shows_only_where_a_real_token_sees_padding(is_word, causal, found):
+    real = torch.tensor([is_word, [1] * 5]).bool()
+    seen = mha_lab.causal_mask(5) if causal else torch.ones(5, 5).bool()
+    assert not moved(X, real, real[:, None, None] & seen)
+    assert moved(X, real, real[:, None, :, None] & seen) == found
+
+
+@pytest.mark.parametrize(("fill", "safe"), [(-1e4, 1), (-1e9, 1e4)])
+def test_a_fill_with_a_number_is_right_only_if_no_score_is_as_low(fill, safe):
+    real = torch.tensor([[True, True, True, False, False], [True] * 5])[:, None, None]
+    for size, right in ((safe, True), (1000 * safe, False)):
+        filled = layer(size * X, mask=real, fill=fill)
+        assert torch.allclose(filled, layer(size * X, mask=real)) == right
+
+
+def test_dropout_breaks_the_properties_of_a_correct_layer():
+    """With its dropout off, PyTorch's layer has them."""
+    pytorchs = nn.MultiheadAttention(6, 3, dropout=0.5, batch_first=True).double()
+    for training in (True, False):
+        pytorchs.train(training)
+        output, weights = pytorchs(X, X, X)
+        assert torch.allclose(weights.sum(dim=-1), torch.ones(2, 5).double()) != training
+        assert torch.allclose(pytorchs(X[:1], X[:1], X[:1])[0], output[:1]) != training
+
+
+def test_a_layer_that_attends_across_the_batch_sees_no_token_of_its_own_sample():
+    """So later tokens do not reach it, without any mask. Within a sample, they do."""
+    later = X.clone()
+    later[:, 1:] = torch.randn(2, 4, 6)
+    across = [layer(each.transpose(0, 1)).transpose(0, 1)[:, 0] for each in (X, later)]
+    torch.testing.assert_close(*across)
+    assert not torch.allclose(layer(X)[:, 0], layer(later)[:, 0])
+
+
+def test_a_mask_of_samples_fits_the_queries_only_if_there_are_as_many():
+    for samples, fits in ((5, True), (2, False), (1, True)):
+        x, real = X[:1].expand(samples, 5, 6), torch.ones(samples, 5).bool()
+        if fits:
+            torch.testing.assert_close(layer(x, mask=real), layer(x))
+        else:
+            with pytest.raises(ValueError, match="mask"):
+                layer(x, mask=real)
+            with pytest.raises(RuntimeError):
+                torch.zeros(samples, 3, 5, 5).masked_fill(~real, 0)
+
+
+def test_the_bare_comparison_finds_nothing_and_allclose_stretches():
+    one, other = torch.zeros(3, 2), torch.zeros(4, 3, 2)
+    one.shape == other.shape  # noqa: B015
+    with pytest.raises(AssertionError):
+        assert one.shape == other.shape
+    assert torch.allclose(one, other)
+    with pytest.raises(AssertionError, match="shape"):
+        torch.testing.assert_close(one, other)
