@@ -11,6 +11,7 @@ from ipykernel.kernelspec import get_kernel_dict
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from mha_lab import plot
+from mha_lab.plot import _layer, _page
 from tools import notebooks as tool
 from tools.pictures import same
 
@@ -156,10 +157,11 @@ def test_a_picture_with_one_other_colour_is_not_the_same(changed, monkeypatch):
 
     before = drawn()
     assert same(before, drawn())
-    if changed in plot.ROLES:
-        monkeypatch.setitem(plot.ROLES, changed, ("#1d4ed8", plot.ROLES[changed][1]))
+    if changed in _page.ROLES:
+        monkeypatch.setitem(_page.ROLES, changed, ("#1d4ed8", _page.ROLES[changed][1]))
     else:
-        monkeypatch.setattr(plot, changed, "#d8f0d8" if changed == "LEARNED" else "#cc0000")
+        for module in (_page, _layer):
+            monkeypatch.setattr(module, changed, "#d8f0d8" if changed == "LEARNED" else "#cc0000")
     assert not same(before, drawn())
 
 

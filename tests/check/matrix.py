@@ -8,6 +8,7 @@ One page has a row for each exercise, and a page for each chapter has the wrong 
 import re
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,12 @@ def judge(exercise: str = "") -> list[tuple[Try, Diagnosis | None]]:
     return [(one, one.diagnosis()) for one in tries() if exercise in ("", one.exercise)]
 
 
+def of(exercise: str) -> tuple[dict[str, list[int]], dict[str, str]]:
+    """Its row, and its wrong answers."""
+    judged = judge(exercise)
+    return rows(judged, false_of(judged)), answers(judged)
+
+
 def in_order(by_exercise: dict[str, Any]) -> dict[str, Any]:
     """In the order of the tries."""
     return {one.exercise: by_exercise[one.exercise] for one in tries() if one.exercise in by_exercise}
@@ -132,9 +139,13 @@ def show(chapter: str, exercise: str = "") -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case [] | ["row", _]:
-            whole, judged = len(sys.argv) == 1, judge(*sys.argv[2:])
-            table = rows(judged, false_of(judged)) if whole else published() | rows(judged, false_of(judged))
-            sections = answers(judged) if whole else published_answers() | answers(judged)
+            known = [*dict.fromkeys(one.exercise for one in tries())]
+            whole, asked = len(sys.argv) == 1, sys.argv[2:] or known
+            table, sections = ({}, {}) if whole else (published(), published_answers())
+            with ProcessPoolExecutor() as pool:
+                for numbers, typed in pool.map(of, asked):
+                    table |= numbers
+                    sections |= typed
             head = PAGE.read_text(encoding="utf-8").partition("| exercise |")[0]
             pages = {PAGE: f"{head}{text(in_order(table))}\n"} | answer_pages(in_order(sections))
             for path, page in pages.items():

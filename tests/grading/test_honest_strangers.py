@@ -25,6 +25,7 @@ def run(*command: object) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
+        timeout=3600,
     )
     return done.stdout + done.stderr
 

@@ -207,6 +207,10 @@ ODD = {
 }
 
 
+# A platform writes these fields, and no student. Python opens no such zip: the teacher reads one sentence.
+BY_PLATFORM = "a newer version", "a broken extra field"
+
+
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_entry_costs_nobody_else_anything(tmp_path, name):
     place, content, change = ODD[name]
@@ -216,6 +220,10 @@ def test_an_odd_entry_costs_nobody_else_anything(tmp_path, name):
         (place, content),
     ], change)  # fmt: skip
     with at_most(200):
+        if name in BY_PLATFORM:
+            with pytest.raises(Refused, match=r"^it cannot be read: "):
+                taken(path)
+            return
         found, _ = taken(path)
     assert found.items() >= {"Ada Byron_11": "ada", "Bob Stone_12": "bob"}.items()
     assert found.get("Eve Long_13", "eve").startswith("eve")
