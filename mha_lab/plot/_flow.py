@@ -26,6 +26,7 @@ def attention_flow_data(
 ) -> dict[str, Float[Tensor, "_ _"]]:
     """The tensors that ``attention_flow`` draws, by their names, in the order in which they are computed.
 
+    >>> import torch
     >>> [name for name in attention_flow_data(torch.eye(2), *torch.ones(3, 2, 1))]
     ['x', 'query', 'key', 'value', 'scores', 'weights', 'output']
     """
@@ -62,6 +63,7 @@ def attention_flow(
 
     Source: Vaswani et al. 2017, section 3.2.1 and figure 2.
 
+    >>> import torch
     >>> attention_flow(torch.eye(2), *torch.ones(3, 2, 1), known=["x"]).axes[0].get_label()[-53:]
     'output (2, 1), average of the values: no numbers yet.'
     """

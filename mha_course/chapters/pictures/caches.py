@@ -128,6 +128,7 @@ def own_key_heatmaps(
 ) -> np.ndarray:
     """Heatmaps of many tokens, described by their largest weight and by what each query gives its own key.
 
+    >>> import torch
     >>> axes = own_key_heatmaps(torch.eye(3)[None], ["copy"], ["a", "b", "c"])
     >>> axes[0].get_label()
     'copy: 3 queries by 3 keys, largest weight 1.00, own key 1.00 to 1.00.'

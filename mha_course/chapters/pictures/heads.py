@@ -36,6 +36,7 @@ def contribution_heatmaps(
     Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits" (attention
     heads are independent and additive).
 
+    >>> import torch
     >>> len(contribution_heatmaps(torch.ones(3, 2, 4)))
     4
     """

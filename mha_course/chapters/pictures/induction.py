@@ -61,6 +61,7 @@ def head_scores(scores: Float[Tensor, "layers heads"], title: str, *, ax: Axes |
     Returns:
         The ``Axes``.
 
+    >>> import torch
     >>> head_scores(torch.tensor([[0.1, 0.2], [0.9, 0.3]]), "score").get_label()
     'score of 2 layers by 2 heads. Highest in layer 0: 0.20, head 1; in layer 1: 0.90, head 0.'
     """

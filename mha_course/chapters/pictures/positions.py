@@ -142,6 +142,7 @@ def rotary_scores(
 
     Source: the layout of Su et al. 2021, figure 2 (there an upper bound).
 
+    >>> import torch
     >>> rotary_scores({"plain": torch.ones(1)}, 2).get_label()[-61:]
     '. plain: 1.00 at 0, -0.42 at 2, 0.75 at 7; lowest -0.99 at 3.'
     """
