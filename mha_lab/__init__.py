@@ -26,7 +26,7 @@ from mha_lab.masks import (
 from mha_lab.multihead import MultiHeadAttention, SingleHeadAttention
 from mha_lab.scores import AdditiveScore, RelativePositionBias
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "AdditiveScore",

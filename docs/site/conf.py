@@ -7,9 +7,11 @@ from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
+from mha_lab import __version__
 from tools.sync import Chapter, address, chapter_paths, launch, published
 
 project = "mha_lab"
+release = __version__
 author = "the authors of mha_lab"
 language = "en"
 smartquotes = False

@@ -18,6 +18,7 @@ from datetime import date
 from itertools import groupby
 from pathlib import Path
 
+import mha_lab
 from mha_course.checker.report import Report, link, points, present
 from mha_course.exercises import Exercise, ordered
 
@@ -158,7 +159,7 @@ def progress(*, reset: bool = False) -> Progress:
             f"{len(done)} of {len(exercises)} exercises solved, {earned:g} of {points(possible)}",
             tuple(_chapters(exercises, done)),
             next((exercise for exercise in exercises if exercise.name not in done), None),
-            where,
+            f"{where} This is mha_lab {mha_lab.__version__}.",
         )
     )
     return Progress(done, earned, possible)
