@@ -1,0 +1,154 @@
+"""One family at a time: its models are built small, run, watched, and their attention is rebuilt."""
+
+import importlib
+import itertools
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench.census import tiny
+from mha_lab.chapters.observe import Call, observed
+from mha_lab.chapters.rebuild import NotCovered, rebuild
+
+EQUAL = 1e-5  # the largest difference in float32
+FIT, ENOUGH, SECONDS = 3, 4, 25  # calls to read from; layers of one class; of a process, after which no model is built
+
+
+def files() -> dict[str, Path]:
+    """The files of ``transformers`` that define an attention module, by folder and name."""
+    import transformers
+
+    paths = sorted((Path(transformers.__file__).parent / "models").glob("*/modeling_*.py"))
+    return {f"{path.parent.name}.{path.stem}": path for path in paths if classes(path)}
+
+
+def classes(path: Path) -> list[str]:
+    """The attention modules that a file defines."""
+    return re.findall(r"^class (\w*Attention\w*)\(", path.read_text(), re.MULTILINE)
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    """What was found of each attention class of the file ``folder.modeling_name``."""
+    module = importlib.import_module(f"transformers.models.{name}")
+    wanted = classes(Path(module.__file__))
+    found: dict[str, list[dict[str, Any]]] = {}
+    called: set[str] = set()
+    errors: list[str] = []
+    started, without = time.process_time(), 0
+    for kind in tiny.models(module):
+        if without == 3 or time.process_time() - started > SECONDS or not set(wanted) - set(found):
+            break
+        before = len(found)
+        for model in _small(kind, errors):
+            for calls in _watched(model, module.__name__, called, errors):
+                name_of = type(calls[0].module).__name__
+                if len(found.get(name_of, ())) < ENOUGH and (row := _tried(calls)) is not None:
+                    found.setdefault(name_of, []).append(row | {"model": kind.__name__})
+            if called:
+                without += len(found) == before
+                break
+    for one in wanted:
+        if one not in found and one in called:
+            found[one] = [{"result": "not covered", "reason": "no softmax of its own"}]
+        elif one not in found and re.search("Flash|Sdpa", one):
+            found[one] = [{"result": "not covered", "reason": "another kernel"}]
+        elif one not in found:
+            found[one] = [{"result": "not covered", "reason": _why(errors)}]
+    return [{"class": one, **_worst(tries)} for one, tries in found.items()]
+
+
+def _small(kind: type, errors: list[str]) -> Iterator[nn.Module]:
+    """The model with small sizes, in one preset after another."""
+    for preset in tiny.PRESETS:
+        try:
+            torch.manual_seed(0)
+            model = kind._from_config(tiny.tiny(kind.config_class, preset), attn_implementation="eager")
+        except Exception as error:
+            errors.append(f"build: {type(error).__name__}: {error}")
+            continue
+        model = model.eval().float()
+        tiny.stir(model)
+        yield model
+
+
+def _watched(model: nn.Module, file: str, called: set[str], errors: list[str]) -> Iterator[Sequence[Call]]:
+    """The calls of each layer of this file: some to read from, and one to compare."""
+    from transformers import PreTrainedModel
+
+    hooks = [
+        part.register_forward_pre_hook(lambda part, _: called.add(type(part).__name__))
+        for part in model.modules()
+        if type(part).__module__ == file
+    ]
+    done: set[nn.Module] = set()
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel) and part not in done:
+            runs = _runs(part, errors)
+            if runs:
+                done.update(part.modules())
+            for calls in zip(*runs, strict=False):
+                if len({id(call.module) for call in calls}) == 1 and type(calls[0].module).__module__ == file:
+                    yield calls
+    for hook in hooks:
+        hook.remove()
+
+
+@torch.no_grad()
+def _runs(model: nn.Module, errors: list[str]) -> list[list[Call]]:
+    """What ``observed`` saw in each of some runs on inputs of the same shape."""
+    for kind in itertools.count():
+        runs = []
+        for seed in range(FIT + 1):
+            torch.manual_seed(seed)
+            given = next(itertools.islice(tiny.inputs(model), kind, None), None)
+            if given is None:
+                return []
+            if seed < FIT and "attention_mask" in given:
+                given["attention_mask"] = torch.ones_like(given["attention_mask"])
+            try:
+                with observed(model) as calls:
+                    model(**given)
+            except Exception as error:
+                errors.append(f"run: {type(model).__name__} {list(given)} {type(error).__name__}: {error}")
+                break
+            runs.append(calls)
+        else:
+            return runs
+    return []
+
+
+def _tried(calls: Sequence[Call]) -> dict[str, Any] | None:
+    """A row: the result, the difference or the reason, and the features."""
+    try:
+        made = rebuild(calls[:-1])
+        difference, largest = made.difference(calls[-1])
+    except NotCovered as why:
+        if "products" in str(why) and "tt" not in type(calls[0].module).__name__:
+            return None  # the softmax of a router, not of attention
+        return {"result": "not covered", "reason": str(why)}
+    except Exception as error:
+        return {"result": "not covered", "reason": "error", "error": f"{type(error).__name__}: {error}"[:200]}
+    row = {"difference": difference, "largest": largest} | made.features | {"compared": "output" if made.out is None else "projection"}
+    if not largest > 1e-3:
+        return row | {"result": "not covered", "reason": "output of zeros"}
+    return row | {"result": "equal" if difference <= EQUAL else "differs"}
+
+
+def _worst(tries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of all layers of a class: the first that is not equal, or the one with the largest difference."""
+    order = ["not covered", "differs", "equal"]
+    worst = min(tries, key=lambda row: (order.index(row["result"]), -row.get("difference", 0)))
+    windows = {row["window"] for row in tries if row.get("window")}
+    masks = sorted({row["mask"] for row in tries if row.get("mask")})
+    return worst | {"layers": len(tries), "masks": " + ".join(masks), "windows": " + ".join(map(str, windows))}
+
+
+def _why(errors: list[str]) -> str:
+    if any("requires" in e and ("library" in e or "backend" in e or "install" in e) for e in errors):
+        return "needs a package"
+    return f"not reached: {errors[0][:300]}" if errors else "not reached"

@@ -1,0 +1,195 @@
+"""Small models of every family in ``transformers``, and something for them to read."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+BATCH, N = 3, 13
+# What a name of a size becomes, in the order in which it is tried; the first pattern that matches counts.
+HEADS = r"(num_|n_)?((encoder|decoder|attention|attn|query|cross|enc|dec|q)_)*(num_|n_)?(attention_|attn_|query_)?(heads?|nhead)"
+PATTERNS = (
+    (r"(num_key_value_heads|num_kv_heads|n_kv_heads?|n_head_kv|kv_heads|num_key_value_groups)", "kv_heads"),
+    (r".*swa_num_key_value_heads|.*_num_key_value_heads|num_global_key_value_heads", "kv_heads"),
+    (rf"{HEADS}|num_attention_heads_\w+|\w*_num_attention_heads|\w+_attention_heads", "heads"),
+    (r"(attention_|global_|swa_)?(head_dim|v_head_dim|d_kv|kv_channels|attention_head_dim|d_head|head_size)", "head"),
+    (r"qk_rope_head_dim|rotary_dim", "rope"),
+    (r"max_source_positions", "frames"),
+    (r"(\w+_)?(sliding_window|sliding_window_size|attention_window|attention_chunk_size|window_size|local_window_size"
+     r"|attention_window_size)", "window"),
+    (r"qk_nope_head_dim", "nope"),
+    (r"\w*lora_rank|\w*latent_dim|o_lora_rank", "rank"),
+    (r"(\w+_)?(intermediate_size|ffn_dim|d_ff|n_inner|ffn_hidden_size|mlp_dim|dim_feedforward|intermediate_dim"
+     r"|hidden_dim_ffn|feed_forward_size|mlp_hidden_size|ff_dim)", "ff"),
+    (r"hidden_size_per_layer_input|altup_size", "narrow"),
+    (r"(\w+_)?(hidden_size|d_model|n_embd|embed_dim|hidden_dim|model_dim|encoder_dim|decoder_dim|embedding_size"
+     r"|projection_dim|dim|emb_dim|embed_size|out_hidden_size|output_dim|encoder_hidden|text_dim|vision_dim)", "model"),
+    (r"(num_|n_)?(hidden_|encoder_|decoder_|attention_)*(layers?|blocks?)|depth|num_hidden_layers|\w+_num_hidden_layers"
+     r"|num_(\w+_)?layers|(\w+_)?(encoder|decoder|transformer|hidden|fusion|lm|text)_layers|n_layers|\w+_depth", "layers"),
+)  # fmt: skip
+PRESETS = (
+    {"heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, "model": 96, "narrow": 8, "window": 5, "frames": 50},
+    {"heads": 4, "kv_heads": 2, "head": 16, "rope": 8, "nope": 8, "rank": 16, "ff": 64, "model": 64, "narrow": 8, "window": 5, "frames": 50},
+    {"heads": 4, "kv_heads": 4, "head": 32, "rope": 16, "nope": 16, "rank": 32, "ff": 128, "model": 128, "narrow": 8, "window": 5, "frames": 50},
+    {"window": 5, "frames": 50},
+)  # fmt: skip
+
+
+def tiny(kind: type, preset: dict[str, int]) -> Any:
+    """A configuration of this class with small sizes: all that says what the attention is stays its default."""
+    return kind(**_changes(kind(), preset))
+
+
+def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for name, value in vars(config).items():
+        if name.startswith("_") or name in getattr(config, "attribute_map", {}):
+            continue
+        if hasattr(value, "to_dict"):
+            changes[name] = type(value)(**_changes(value, preset))
+        elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            size = next((size for pattern, size in PATTERNS if re.fullmatch(pattern, name)), None)
+            if size == "head" and value == getattr(config, "qk_rope_head_dim", None):
+                size = "rope"
+            if name in ("image_size", "img_size"):
+                changes[name] = _side(config, value)
+            elif size == "layers":
+                changes[name] = min(value, 2)
+            elif size in preset:
+                changes[name] = min(value, preset[size])
+        elif name in ("image_size", "img_size") and isinstance(value, list | tuple):
+            changes[name] = type(value)(_side(config, one) for one in value)
+        elif isinstance(value, float) and "softcap" in name:
+            changes[name] = 2.0  # so low that it is felt
+        elif name in ("depths", "layer_depths") and isinstance(value, list | tuple):
+            changes[name] = type(value)(min(depth, 2) for depth in value)
+    if preset and "heads" in preset and "num_key_value_heads" in changes:
+        heads = next((changes[n] for n in ("num_attention_heads", "num_heads") if n in changes), None)
+        if getattr(config, "num_key_value_heads", None) == getattr(config, "num_attention_heads", None) and heads:
+            changes["num_key_value_heads"] = heads
+    kinds = getattr(config, "layer_types", None)
+    if isinstance(kinds, list | tuple) and kinds and "num_hidden_layers" in changes:
+        changes["num_hidden_layers"] = len(_two_of_each(kinds))
+        changes["layer_types"] = _two_of_each(kinds)
+    rope = getattr(config, "rope_parameters", None)
+    if isinstance(rope, dict) and preset:
+        changes["rope_parameters"] = _scaled_sections(rope, changes)
+    return changes
+
+
+def _side(config: Any, side: int) -> int:
+    """Of a picture of few patches."""
+    patch = getattr(config, "patch_size", None)
+    return min(side, max(4 * patch, 64) if isinstance(patch, int) else 64)
+
+
+def _two_of_each(kinds: list[str]) -> list[str]:
+    """The first layers in which each kind is there twice, or as often as it is at all."""
+    wanted = {kind: min(2, kinds.count(kind)) for kind in kinds}
+    for length in range(1, len(kinds) + 1):
+        if all(kinds[:length].count(kind) >= times for kind, times in wanted.items()):
+            break
+    if length > 12:
+        return sorted(set(kinds), key=kinds.index) * 2
+    return list(kinds[:length])
+
+
+def _scaled_sections(rope: dict, changes: dict[str, Any]) -> dict:
+    """Sections of a head that turn by different positions, in the same shares of a smaller head."""
+    if not rope.get("mrope_section"):
+        return rope
+    width = changes.get("head_dim") or changes["hidden_size"] // changes["num_attention_heads"]
+    pairs = int(width * (rope.get("partial_rotary_factor") or 1)) // 2
+    share = [max(1, part * pairs // sum(rope["mrope_section"])) for part in rope["mrope_section"]]
+    share[-1] += pairs - sum(share)
+    return rope | {"mrope_section": share}
+
+
+def models(module: Any) -> list[type]:
+    """The classes of models of a file that have a configuration: the barest first."""
+    from transformers import PreTrainedModel
+
+    found = [
+        kind
+        for name, kind in vars(module).items()
+        if inspect.isclass(kind)
+        and issubclass(kind, PreTrainedModel)
+        and kind.__module__ == module.__name__
+        and getattr(kind, "config_class", None)
+        and not name.endswith("PreTrainedModel")
+    ]
+    return sorted(found, key=lambda kind: (not kind.__name__.endswith("Model"), len(kind.__name__)))
+
+
+@torch.no_grad()
+def stir(model: nn.Module) -> None:
+    """Random numbers in all weights, those that start at 0 or 1, too."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            if parameter.ndim < 2:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif parameter.numel() < 2**20:
+                fan_in = parameter[0].numel()
+                parameter.copy_(torch.randn_like(parameter) * (0.7 / fan_in**0.5) + parameter * 0.1)
+
+
+def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
+    """What the model may take, the most likely first: random numbers under the names of its arguments."""
+    config, takes = model.config, inspect.signature(model.forward).parameters
+    text = getattr(config, "text_config", None) or config
+    vision = getattr(config, "vision_config", None) or config
+    audio = getattr(config, "audio_config", None) or config
+    words = {}
+    vocabulary = getattr(text, "vocab_size", None)
+    low, high = (3, min(vocabulary, 1000)) if isinstance(vocabulary, int) and vocabulary > 3 else (0, 3)
+    ids = lambda n=N: torch.randint(low, high, (BATCH, n))  # noqa: E731
+    width = next((getattr(config, a) for a in ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim")
+                  if isinstance(getattr(config, a, None), int)), 96)  # fmt: skip
+    states = torch.randn(BATCH, N, width)
+    channels = _first(vision, "num_channels", "in_channels", "in_chans") or 3
+    side = _first(vision, "image_size", "img_size") or 64
+    height, wide = side if isinstance(side, list | tuple) else (side, side)
+    mels = _first(audio, "num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim", "n_mels") or 80
+    frames = 2 * (_first(audio, "max_source_positions") or 60)
+    options = {
+        "input_ids": ids,
+        "decoder_input_ids": ids,
+        "pixel_values": lambda: torch.randn(BATCH, channels, height, wide),
+        "input_features": lambda: torch.randn(BATCH, mels, min(frames, 3000)),
+        "input_values": lambda: torch.randn(BATCH, 4000),
+        "inputs_embeds": lambda: states,
+        "hidden_states": lambda: states,
+    }
+    for name in ("input_ids", "decoder_input_ids", "pixel_values", "input_features", "input_values"):
+        if name in takes:
+            words[name] = options[name]()
+    if "input_ids" in words and "attention_mask" in takes:
+        mask = torch.ones(BATCH, N, dtype=torch.long)
+        yield {**words, "attention_mask": _padded(mask)}
+    yield words
+    for name in ("input_ids", "pixel_values", "input_features", "input_values"):
+        if name in words and len(words) > 1:
+            yield {name: words[name], **({} if name != "input_ids" or "decoder_input_ids" not in words else {"decoder_input_ids": words["decoder_input_ids"]})}
+    if "input_features" in words:
+        yield words | {"input_features": torch.randn(BATCH, 60, mels)}
+    if "pixel_values" in words:
+        yield words | {"pixel_values": torch.randn(BATCH, channels, 64, 64)}
+        yield words | {"pixel_values": torch.randn(BATCH, 2, channels, height, wide)}
+    for name in ("inputs_embeds", "hidden_states"):
+        if name in takes:
+            yield {name: options[name]()}
+    if "input_values" in words:
+        yield {"input_values": torch.randn(BATCH, 1, 4000)}
+
+
+def _padded(mask: Tensor) -> Tensor:
+    """The last tokens of the last text are padding."""
+    mask[-1, -4:] = 0
+    return mask
+
+
+def _first(config: Any, *names: str) -> Any:
+    return next((getattr(config, name) for name in names if getattr(config, name, None)), None)
