@@ -4,7 +4,7 @@ import importlib
 import itertools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from mha_lab.chapters.observe import Call, observed
 from mha_lab.chapters.rebuild import NotCovered, rebuild
 
 EQUAL = 1e-5  # the largest difference in float32
-FIT, ENOUGH, SECONDS = 3, 4, 25  # calls to read from; layers of one class; of a process, after which no model is built
+FIT, ENOUGH, SECONDS = 3, 4, 10  # calls to read from; layers of one class; of a process, after which no model is built
 
 
 def files() -> dict[str, Path]:
@@ -41,20 +41,24 @@ def rows(name: str) -> list[dict[str, Any]]:
     errors: list[str] = []
     started, without = time.process_time(), 0
     for kind in tiny.models(module):
-        if without == 3 or time.process_time() - started > SECONDS or not set(wanted) - set(found):
+        if without == 2 or time.process_time() - started > SECONDS or not set(wanted) - set(found):
             break
-        before = len(found)
+        before, first = len(found), None
         for model in _small(kind, errors):
-            for calls in _watched(model, module.__name__, called, errors):
-                name_of = type(calls[0].module).__name__
-                if len(found.get(name_of, ())) < ENOUGH and (row := _tried(calls)) is not None:
-                    found.setdefault(name_of, []).append(row | {"model": kind.__name__})
-            if called:
-                without += len(found) == before
+            first = first or model
+            groups = list(_watched(model, module.__name__, called, errors))
+            if groups:
                 break
+        if first is not None:
+            groups += _alone(first, module.__name__, set(wanted) - called, errors)
+            without += len(found) == before
+        for calls in groups if first is not None else ():
+            name_of = type(calls[0].module).__name__
+            if len(found.get(name_of, ())) < ENOUGH and (row := _tried(calls)) is not None:
+                found.setdefault(name_of, []).append(row | {"model": kind.__name__})
     for one in wanted:
         if one not in found and one in called:
-            found[one] = [{"result": "not covered", "reason": "no softmax of its own"}]
+            found[one] = [{"result": "not covered", "reason": _without_softmax(one)}]
         elif one not in found and re.search("Flash|Sdpa", one):
             found[one] = [{"result": "not covered", "reason": "another kernel"}]
         elif one not in found:
@@ -77,35 +81,48 @@ def _small(kind: type, errors: list[str]) -> Iterator[nn.Module]:
 
 
 def _watched(model: nn.Module, file: str, called: set[str], errors: list[str]) -> Iterator[Sequence[Call]]:
-    """The calls of each layer of this file: some to read from, and one to compare."""
+    """The calls of each layer of this file, in the whole model or in the models that it holds."""
     from transformers import PreTrainedModel
 
-    hooks = [
-        part.register_forward_pre_hook(lambda part, _: called.add(type(part).__name__))
-        for part in model.modules()
-        if type(part).__module__ == file
-    ]
     done: set[nn.Module] = set()
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and part not in done:
-            runs = _runs(part, errors)
+            some: set[str] = set()
+            hooks = [one.register_forward_pre_hook(lambda one, _: some.add(type(one).__name__)) for one in part.modules()]  # noqa: B023
+            runs = _runs(part, tiny.inputs, errors)
+            for hook in hooks:
+                hook.remove()
             if runs:
                 done.update(part.modules())
-            for calls in zip(*runs, strict=False):
-                if len({id(call.module) for call in calls}) == 1 and type(calls[0].module).__module__ == file:
-                    yield calls
-    for hook in hooks:
-        hook.remove()
+                called |= some
+            yield from _same(runs, file)
+
+
+def _alone(model: nn.Module, file: str, wanted: set[str], errors: list[str]) -> Iterator[Sequence[Call]]:
+    """The calls of the layers of these classes, each by itself: its model takes only inputs of a special form."""
+    for part in model.modules():
+        if type(part).__name__ in wanted and type(part).__module__ == file:
+            for calls in _same(_runs(part, tiny.arguments, errors), file):
+                for call in calls:
+                    call.alone = True
+                yield calls
+
+
+def _same(runs: list[list[Call]], file: str) -> Iterator[Sequence[Call]]:
+    """The calls of one layer of this file in all runs."""
+    for calls in zip(*runs, strict=False):
+        if len({id(call.module) for call in calls}) == 1 and type(calls[0].module).__module__ == file:
+            yield calls
 
 
 @torch.no_grad()
-def _runs(model: nn.Module, errors: list[str]) -> list[list[Call]]:
+def _runs(model: nn.Module, inputs: Callable[[nn.Module], Iterator[dict[str, Any]]], errors: list[str]) -> list[list[Call]]:
     """What ``observed`` saw in each of some runs on inputs of the same shape."""
     for kind in itertools.count():
         runs = []
         for seed in range(FIT + 1):
             torch.manual_seed(seed)
-            given = next(itertools.islice(tiny.inputs(model), kind, None), None)
+            given = next(itertools.islice(inputs(model), kind, None), None)
             if given is None:
                 return []
             if seed < FIT and "attention_mask" in given:
@@ -133,7 +150,7 @@ def _tried(calls: Sequence[Call]) -> dict[str, Any] | None:
         return {"result": "not covered", "reason": str(why)}
     except Exception as error:
         return {"result": "not covered", "reason": "error", "error": f"{type(error).__name__}: {error}"[:200]}
-    row = {"difference": difference, "largest": largest} | made.features | {"compared": "output" if made.out is None else "projection"}
+    row = {"alone": calls[0].alone, "difference": difference, "largest": largest} | made.features | {"compared": "output" if made.out is None else "projection"}
     if not largest > 1e-3:
         return row | {"result": "not covered", "reason": "output of zeros"}
     return row | {"result": "equal" if difference <= EQUAL else "differs"}
@@ -146,6 +163,12 @@ def _worst(tries: list[dict[str, Any]]) -> dict[str, Any]:
     windows = {row["window"] for row in tries if row.get("window")}
     masks = sorted({row["mask"] for row in tries if row.get("mask")})
     return worst | {"layers": len(tries), "masks": " + ".join(masks), "windows": " + ".join(map(str, windows))}
+
+
+def _without_softmax(name: str) -> str:
+    """What a module does that has run without a softmax of its own."""
+    kinds = {"Delta|KDA|GatedDelta": "delta rule", "Mamba|SSM|Mixer": "state space", "Linear|Lightning": "linear attention", "Deformable|Deform": "deformable"}
+    return next((kind for pattern, kind in kinds.items() if re.search(pattern, name)), "holds another")
 
 
 def _why(errors: list[str]) -> str:

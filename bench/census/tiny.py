@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,10 @@ PATTERNS = (
     (r"(attention_|global_|swa_)?(head_dim|v_head_dim|d_kv|kv_channels|attention_head_dim|d_head|head_size)", "head"),
     (r"qk_rope_head_dim|rotary_dim", "rope"),
     (r"max_source_positions", "frames"),
+    (r"(moe_)?(num|n)_(routed_|local_)?experts", "experts"),
+    (r"(moe_)?num_experts_per_tok\w*|moe_topk|moe_k|num_experts_per_token|top_k_experts|moe_top_k|n_group|num_expert_groups", "few"),
+    (r"topk_group", "one"),
+    (r"(\w+_)?vocab_size(_per_layer_input)?", "words"),
     (r"(\w+_)?(sliding_window|sliding_window_size|attention_window|attention_chunk_size|window_size|local_window_size"
      r"|attention_window_size)", "window"),
     (r"qk_nope_head_dim", "nope"),
@@ -31,10 +36,10 @@ PATTERNS = (
      r"|num_(\w+_)?layers|(\w+_)?(encoder|decoder|transformer|hidden|fusion|lm|text)_layers|n_layers|\w+_depth", "layers"),
 )  # fmt: skip
 PRESETS = (
-    {"heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, "model": 96, "narrow": 8, "window": 5, "frames": 50},
-    {"heads": 4, "kv_heads": 2, "head": 16, "rope": 8, "nope": 8, "rank": 16, "ff": 64, "model": 64, "narrow": 8, "window": 5, "frames": 50},
-    {"heads": 4, "kv_heads": 4, "head": 32, "rope": 16, "nope": 16, "rank": 32, "ff": 128, "model": 128, "narrow": 8, "window": 5, "frames": 50},
-    {"window": 5, "frames": 50},
+    {"heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, "model": 96, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
+    {"heads": 4, "kv_heads": 2, "head": 16, "rope": 8, "nope": 8, "rank": 16, "ff": 64, "model": 64, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
+    {"heads": 4, "kv_heads": 4, "head": 32, "rope": 16, "nope": 16, "rank": 32, "ff": 128, "model": 128, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
+    {"window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
 )  # fmt: skip
 
 
@@ -54,7 +59,9 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
             size = next((size for pattern, size in PATTERNS if re.fullmatch(pattern, name)), None)
             if size == "head" and value == getattr(config, "qk_rope_head_dim", None):
                 size = "rope"
-            if name in ("image_size", "img_size"):
+            if re.fullmatch(r"\w*token_(id|index)", name) and preset and value >= 500:
+                changes[name] = 3 + len(changes) % 17
+            elif name in ("image_size", "img_size"):
                 changes[name] = _side(config, value)
             elif size == "layers":
                 changes[name] = min(value, 2)
@@ -75,8 +82,8 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         changes["num_hidden_layers"] = len(_two_of_each(kinds))
         changes["layer_types"] = _two_of_each(kinds)
     rope = getattr(config, "rope_parameters", None)
-    if isinstance(rope, dict) and preset:
-        changes["rope_parameters"] = _scaled_sections(rope, changes)
+    if isinstance(rope, dict) and preset and "mrope_section" in _code(config):
+        changes["rope_parameters"] = _sections(rope, changes | {"head_dim": getattr(config, "head_dim", None) and changes.get("head_dim")})
     return changes
 
 
@@ -97,14 +104,22 @@ def _two_of_each(kinds: list[str]) -> list[str]:
     return list(kinds[:length])
 
 
-def _scaled_sections(rope: dict, changes: dict[str, Any]) -> dict:
-    """Sections of a head that turn by different positions, in the same shares of a smaller head."""
-    if not rope.get("mrope_section"):
+def _code(config: Any) -> str:
+    """The file of the models of this configuration."""
+    path = Path(inspect.getfile(type(config)))
+    path = path.with_name(path.name.replace("configuration", "modeling"))
+    return path.read_text() if path.exists() else ""
+
+
+def _sections(rope: dict, changes: dict[str, Any]) -> dict:
+    """Sections of a head that turn by different positions, for a smaller head."""
+    if "rope_theta" not in rope or "num_attention_heads" not in changes:
         return rope
     width = changes.get("head_dim") or changes["hidden_size"] // changes["num_attention_heads"]
     pairs = int(width * (rope.get("partial_rotary_factor") or 1)) // 2
-    share = [max(1, part * pairs // sum(rope["mrope_section"])) for part in rope["mrope_section"]]
-    share[-1] += pairs - sum(share)
+    parts = len(rope.get("mrope_section") or "thw")
+    share = [pairs // parts] * parts
+    share[0] += pairs - sum(share)
     return rope | {"mrope_section": share}
 
 
@@ -144,7 +159,7 @@ def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
     audio = getattr(config, "audio_config", None) or config
     words = {}
     vocabulary = getattr(text, "vocab_size", None)
-    low, high = (3, min(vocabulary, 1000)) if isinstance(vocabulary, int) and vocabulary > 3 else (0, 3)
+    low, high = (20, min(vocabulary, 500)) if isinstance(vocabulary, int) and vocabulary > 30 else (0, 3)
     ids = lambda n=N: torch.randint(low, high, (BATCH, n))  # noqa: E731
     width = next((getattr(config, a) for a in ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim")
                   if isinstance(getattr(config, a, None), int)), 96)  # fmt: skip
@@ -178,6 +193,10 @@ def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
     if "pixel_values" in words:
         yield words | {"pixel_values": torch.randn(BATCH, channels, 64, 64)}
         yield words | {"pixel_values": torch.randn(BATCH, 2, channels, height, wide)}
+    if "grid_thw" in takes:
+        patch = _first(config, "patch_size") or 14
+        width = channels * (_first(config, "temporal_patch_size") or 1) * patch**2
+        yield {next(iter(takes)): torch.randn(16, width), "grid_thw": torch.tensor([[1, 4, 4]])}
     for name in ("inputs_embeds", "hidden_states"):
         if name in takes:
             yield {name: options[name]()}
@@ -193,3 +212,43 @@ def _padded(mask: Tensor) -> Tensor:
 
 def _first(config: Any, *names: str) -> Any:
     return next((getattr(config, name) for name in names if getattr(config, name, None)), None)
+
+
+def arguments(layer: nn.Module) -> Iterator[dict[str, Any]]:
+    """What one layer may take, for a layer that its model calls only with inputs of a special form."""
+    takes = inspect.signature(layer.forward).parameters
+    linear = [part for part in layer.modules() if isinstance(part, nn.Linear) or type(part).__name__ == "Conv1D"]
+    if not linear:
+        return
+    widths = [one.in_features if isinstance(one, nn.Linear) else one.weight.shape[0] for one in linear]
+    keys = next((one.in_features for name, one in layer.named_modules() if isinstance(one, nn.Linear) and re.search("k_proj|key|kv", name)), widths[0])
+    cross = any(re.search("encoder_hidden_states|key_value_states|context", name) for name in takes)
+    for shape in ((BATCH, N), (N,), (BATCH, 4, 4)):
+        n = shape[-1] if len(shape) < 3 else 16
+        at = torch.arange(n)
+        given: dict[str, Any] = {}
+        for i, (name, takes_one) in enumerate(takes.items()):
+            needed = takes_one.default is inspect.Parameter.empty and takes_one.kind is takes_one.POSITIONAL_OR_KEYWORD
+            if i == 0:
+                given[name] = torch.randn(*shape, widths[0])
+            elif re.search("encoder_hidden_states|key_value_states|context", name) and "mask" not in name:
+                if needed or "Cross" in type(layer).__name__:
+                    given[name] = torch.randn(BATCH, N + 4, keys)
+            elif re.search("mask", name) and (needed or (name == "attention_mask" and len(shape) == 2 and not cross)):
+                seen = torch.ones(n, n, dtype=torch.bool).tril()
+                given[name] = torch.zeros(n, n).masked_fill(~seen, torch.finfo(torch.float32).min).expand(shape[0] if len(shape) > 1 else 1, 1, n, n)
+            elif name in ("position_embeddings", "cos", "rotary_pos_emb", "cos_sin"):
+                width = _first(layer, "head_dim", "attention_head_size", "d_k")
+                if width:
+                    angles = at[:, None] * 10000.0 ** (torch.arange(0, width, 2) / -width).repeat(2)
+                    angles = angles if len(shape) == 1 else angles[None]
+                    given[name] = (angles.cos(), angles.sin())
+            elif name == "cu_seqlens":
+                given[name] = torch.tensor([0, n], dtype=torch.int32)
+            elif name == "max_seqlen":
+                given[name] = n
+            elif name in ("position_ids", "cache_position", "positions") and needed:
+                given[name] = at[None]
+            elif needed and re.search("key|value|kv|hidden|query|states", name):
+                given[name] = torch.randn(*shape, keys)
+        yield given

@@ -23,6 +23,7 @@ class Call:
     steps: list[tuple[str, Tensor, Tensor, Tensor]] = field(default_factory=list)
     attends: bool = False
     output: Tensor | None = None
+    alone: bool = False
 
 
 @contextmanager
