@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bench.census import tiny
 from mha_lab.chapters.observe import Call, observed
 from mha_lab.chapters.rebuild import NotCovered, rebuild
 
 EQUAL = 1e-5  # the largest difference in float32
-FIT, ENOUGH, SECONDS = 3, 4, 10  # calls to read from; layers of one class; of a process, after which no model is built
+FIT, ENOUGH, SECONDS = 3, 4, 6  # calls to read from; layers of one class; of a process, after which no model is built
 
 
 def files() -> dict[str, Path]:
@@ -39,9 +39,9 @@ def rows(name: str) -> list[dict[str, Any]]:
     found: dict[str, list[dict[str, Any]]] = {}
     called: set[str] = set()
     errors: list[str] = []
-    started, without = time.process_time(), 0
+    without = 0
     for kind in tiny.models(module):
-        if without == 2 or time.process_time() - started > SECONDS or not set(wanted) - set(found):
+        if without == 2 or time.process_time() > SECONDS or not set(wanted) - set(found):
             break
         before, first = len(found), None
         for model in _small(kind, errors):
@@ -56,22 +56,66 @@ def rows(name: str) -> list[dict[str, Any]]:
             name_of = type(calls[0].module).__name__
             if len(found.get(name_of, ())) < ENOUGH and (row := _tried(calls)) is not None:
                 found.setdefault(name_of, []).append(row | {"model": kind.__name__})
+    missing = {one for one in wanted if "Cross" in one} - called
+    first = next(iter(tiny.models(module)), None)
+    if missing and hasattr(first.config_class(), "add_cross_attention"):
+        model = next(_small(first, errors, is_decoder=True, add_cross_attention=True), None)
+        for calls in () if model is None else _alone(model, module.__name__, missing, errors):
+            row = _tried(calls)
+            found.setdefault(type(calls[0].module).__name__, []).append(row | {"model": first.__name__})
     for one in wanted:
         if one not in found and one in called:
-            found[one] = [{"result": "not covered", "reason": _without_softmax(one)}]
+            found[one] = [{"kind": "", "result": "not covered", "reason": _without_softmax(one)}]
         elif one not in found and re.search("Flash|Sdpa", one):
-            found[one] = [{"result": "not covered", "reason": "another kernel"}]
+            found[one] = [{"kind": "", "result": "not covered", "reason": "another kernel"}]
         elif one not in found:
-            found[one] = [{"result": "not covered", "reason": _why(errors)}]
-    return [{"class": one, **_worst(tries)} for one, tries in found.items()]
+            found[one] = [{"kind": "", "result": "not covered", "reason": _why(errors)}]
+    told = {"version": version(), "folder": name.partition(".")[0], "file": name.partition(".")[2], "year": year(Path(module.__file__))}
+    return [told | {"class": one, **_worst(tries)} for one, tries in found.items()]
 
 
-def _small(kind: type, errors: list[str]) -> Iterator[nn.Module]:
+def version() -> str:
+    """That of ``transformers``."""
+    import transformers
+
+    return transformers.__version__
+
+
+def year(path: Path) -> int | None:
+    """That of the file's licence."""
+    found = re.search(r"Copyright.{0,20}(20\d\d)", path.read_text())
+    return int(found[1]) if found else None
+
+
+def stopped(name: str) -> list[dict[str, Any]]:
+    """The rows of a family whose process has ended before it wrote them."""
+    path = files()[name]
+    row = {"version": version(), "year": year(path), "kind": "", "result": "not covered", "reason": "too large"}
+    return [row | {"class": one} for one in classes(path)]
+
+
+def kind(config: Any, mask: str, cross: bool) -> str:
+    """What the layer reads, by its configuration and its mask."""
+    if cross:
+        return "cross-attention"
+    has = set(vars(config)) if config is not None else set()
+    if has & {"patch_size", "image_size", "num_channels"}:
+        return "vision"
+    if has & {"num_mel_bins", "feat_extract_norm", "conv_kernel_size", "sampling_rate", "feature_size"}:
+        return "audio"
+    if "vocab_size" in has:
+        return "text decoder" if mask in ("causal", "window", "chunk") else "text encoder"
+    return "other"
+
+
+def _small(kind: type, errors: list[str], **more: Any) -> Iterator[nn.Module]:
     """The model with small sizes, in one preset after another."""
     for preset in tiny.PRESETS:
+        if time.process_time() > SECONDS:
+            return
         try:
             torch.manual_seed(0)
-            model = kind._from_config(tiny.tiny(kind.config_class, preset), attn_implementation="eager")
+            model = kind._from_config(tiny.tiny(kind.config_class, preset, **more), attn_implementation="eager")
         except Exception as error:
             errors.append(f"build: {type(error).__name__}: {error}")
             continue
@@ -119,6 +163,8 @@ def _same(runs: list[list[Call]], file: str) -> Iterator[Sequence[Call]]:
 def _runs(model: nn.Module, inputs: Callable[[nn.Module], Iterator[dict[str, Any]]], errors: list[str]) -> list[list[Call]]:
     """What ``observed`` saw in each of some runs on inputs of the same shape."""
     for kind in itertools.count():
+        if time.process_time() > 2 * SECONDS:
+            return []
         runs = []
         for seed in range(FIT + 1):
             torch.manual_seed(seed)
@@ -147,13 +193,25 @@ def _tried(calls: Sequence[Call]) -> dict[str, Any] | None:
     except NotCovered as why:
         if "products" in str(why) and "tt" not in type(calls[0].module).__name__:
             return None  # the softmax of a router, not of attention
-        return {"result": "not covered", "reason": str(why)}
+        return _told(calls[0]) | {"result": "not covered", "reason": str(why)}
     except Exception as error:
-        return {"result": "not covered", "reason": "error", "error": f"{type(error).__name__}: {error}"[:200]}
-    row = {"alone": calls[0].alone, "difference": difference, "largest": largest} | made.features | {"compared": "output" if made.out is None else "projection"}
+        return _told(calls[0]) | {"result": "not covered", "reason": "error", "error": f"{type(error).__name__}: {error}"[:200]}
+    compared = "alone" if calls[0].alone else "output" if made.out is None else "projection"
+    row = _told(calls[0], made.features["mask"]) | made.features | {"difference": difference, "largest": largest, "compared": compared}
     if not largest > 1e-3:
         return row | {"result": "not covered", "reason": "output of zeros"}
-    return row | {"result": "equal" if difference <= EQUAL else "differs"}
+    return row | {"result": "equal" if difference <= EQUAL else "differs", "reason": ""}
+
+
+def _told(call: Call, mask: str = "") -> dict[str, Any]:
+    """What the configuration says, and what can be seen without a rebuild."""
+    config = getattr(call.module, "config", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    rope = rope.get(getattr(call.module, "layer_type", None), rope)
+    masks = [x for name, x in call.inputs.items() if "mask" in name and x.ndim == 4 and x.shape[2] > 1]
+    causal = any(x[0, 0, 0, -1] < x[0, 0, -1, -1] or x[0, 0, 0, -1] < x[0, 0, 0, 0] for x in map(Tensor.float, masks))
+    cross = "Cross" in type(call.module).__name__ or any("encoder_hidden" in n or "key_value" in n for n in call.inputs)
+    return {"kind": kind(config, mask or ("causal" if causal else ""), cross), "scaling": rope.get("rope_type")}
 
 
 def _worst(tries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ PATTERNS = (
     (r"(\w+_)?(hidden_size|d_model|n_embd|embed_dim|hidden_dim|model_dim|encoder_dim|decoder_dim|embedding_size"
      r"|projection_dim|dim|emb_dim|embed_size|out_hidden_size|output_dim|encoder_hidden|text_dim|vision_dim)", "model"),
     (r"(num_|n_)?(hidden_|encoder_|decoder_|attention_)*(layers?|blocks?)|depth|num_hidden_layers|\w+_num_hidden_layers"
-     r"|num_(\w+_)?layers|(\w+_)?(encoder|decoder|transformer|hidden|fusion|lm|text)_layers|n_layers|\w+_depth", "layers"),
+     r"|num_(?!feat|conv)(\w+_)?layers|(\w+_)?(encoder|decoder|transformer|hidden|fusion|lm|text)_layers|n_layers|\w+_depth", "layers"),
 )  # fmt: skip
 PRESETS = (
     {"heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, "model": 96, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
@@ -43,9 +43,9 @@ PRESETS = (
 )  # fmt: skip
 
 
-def tiny(kind: type, preset: dict[str, int]) -> Any:
+def tiny(kind: type, preset: dict[str, int], **more: Any) -> Any:
     """A configuration of this class with small sizes: all that says what the attention is stays its default."""
-    return kind(**_changes(kind(), preset))
+    return kind(**_changes(kind(), preset), **more)
 
 
 def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         if getattr(config, "num_key_value_heads", None) == getattr(config, "num_attention_heads", None) and heads:
             changes["num_key_value_heads"] = heads
     kinds = getattr(config, "layer_types", None)
-    if isinstance(kinds, list | tuple) and kinds and "num_hidden_layers" in changes:
+    if isinstance(kinds, list | tuple) and kinds and "num_hidden_layers" in changes and "layer_types" in vars(config):
         changes["num_hidden_layers"] = len(_two_of_each(kinds))
         changes["layer_types"] = _two_of_each(kinds)
     rope = getattr(config, "rope_parameters", None)
@@ -181,6 +181,8 @@ def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
     for name in ("input_ids", "decoder_input_ids", "pixel_values", "input_features", "input_values"):
         if name in takes:
             words[name] = options[name]()
+    if "lang_ids" in takes:
+        words["lang_ids"] = torch.zeros(BATCH, dtype=torch.long)
     if "input_ids" in words and "attention_mask" in takes:
         mask = torch.ones(BATCH, N, dtype=torch.long)
         yield {**words, "attention_mask": _padded(mask)}

@@ -8,8 +8,13 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mha_lab import _expect as expect
+
+if TYPE_CHECKING:
+    import pandas
 
 LENGTHS = (8192, 131072)  # "8k" and "128k"
 KIB, GIB = 2**10, 2**30
@@ -145,6 +150,37 @@ MODELS = {
     )
 }  # fmt: skip
 """Twelve models by name, those that do the same to keep less side by side."""
+
+CENSUS = Path(__file__).with_name("census.csv")
+CENSUS_COLUMNS = (
+    "version", "folder", "file", "class", "kind", "year", "result", "difference", "largest", "reason", "compared", "layers", "heads",
+    "kv_heads", "d_k", "d_v", "packed", "linear_bias", "latent", "positions", "layout", "share", "base", "scaling",
+    "norm", "scale", "cap", "masks", "windows", "sinks", "gate", "bias", "cross", "output",
+)  # fmt: skip
+
+
+def census() -> "pandas.DataFrame":
+    """The attention modules of ``transformers``: which of them our layer computes, and what they have.
+
+    ``python -m bench census`` makes the table. Each module has random weights and the small sizes that the
+    table shows; windows and caps are made small, too, so that they are felt. All other options are the
+    defaults of its configuration, which can differ from those of a published model.
+
+    Returns:
+        A row for each class. ``result`` is ``"equal"`` if the rebuilt layer's output for new inputs differs
+        from the module's by at most 1e-5 in float32 (``difference``), ``"differs"``, or ``"not covered"``,
+        with the ``reason``. ``compared`` says where: at the module's output, or at that of its last linear
+        map, if the module adds something afterwards; ``"alone"`` is a module that its model did not call.
+        ``year`` is that of the file's licence header. ``share`` is the part of a head that is turned, and
+        ``scaling`` the ``rope_type``.
+
+    >>> table = census()
+    >>> table[table["class"] == "LlamaAttention"]["result"].item()
+    'equal'
+    """
+    import pandas
+
+    return pandas.read_csv(CENSUS)
 
 
 def cache_numbers(model: Published, n: int) -> int:

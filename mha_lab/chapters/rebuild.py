@@ -4,9 +4,9 @@
 copies of the weights, and computes from the inputs alone.
 """
 
-import copy
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mha_lab.chapters.observe import Call
 from mha_lab.masks import causal_mask
 from mha_lab.multihead import MultiHeadAttention
-from mha_lab.positions import Rotary, alibi_slopes
+from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, RelativePositionBias, SoftcappedScore, TransformSequence
 
 ONE = 1e-9  # 1 - cosine of two columns of numbers that are one column, or a multiple of it
@@ -169,9 +169,19 @@ class View:
             return x.reshape(b, -1, n).mT
         return None
 
-    def source(self, names: Sequence[str], n: int) -> Tensor:
-        """The sum of the inputs of these names, by tokens."""
-        return sum(self.tokens(self.call.inputs[name], n) for name in names)
+    def source(self, names: Sequence[str], n: int) -> Tensor | None:
+        """An input, the sum of two (``"+"`` stands before their names), or one after the other (``","``)."""
+        found = [self.call.inputs.get(name) for name in names if name not in "+,"]
+        if any(x is None or not x.is_floating_point() for x in found):
+            return None
+        if names[0] == ",":
+            if any(x.ndim != 3 or len(x) != self.batch for x in found) or found[0].shape[2] != found[1].shape[2]:
+                return None
+            return None if found[0].shape[1] + found[1].shape[1] != n else torch.cat(found, dim=1)
+        found = [self.tokens(x, n) for x in found]
+        if any(x is None or x.shape[-1] != found[0].shape[-1] for x in found):
+            return None
+        return sum(found)
 
 
 class Bank:
@@ -182,9 +192,8 @@ class Bank:
         self.roots: list[tuple[tuple[str, ...], int, int]] = []
         self.nodes: list[tuple[nn.Module, Tensor | None, int, int, bool]] = []  # and first column, whether it holds everywhere
         self.views, self.n = views, n
-        for name, x in views[0].call.inputs.items():
-            if x.is_floating_point() and views[0].tokens(x, n) is not None and all(name in v.call.inputs for v in views):
-                self._root((name,))
+        for name in views[0].call.inputs:
+            self._root((name,))
         for parts in zip(*(view.call.parts for view in views), strict=True):
             self._node(parts)
 
@@ -193,12 +202,16 @@ class Bank:
         self.columns = torch.cat([self.columns, columns], dim=-1) if start else columns
         return start
 
-    def _root(self, names: tuple[str, ...]) -> None:
-        try:
-            columns = torch.cat([view.source(names, self.n) for view in self.views])
-        except (RuntimeError, TypeError):
-            return
+    def _root(self, names: tuple[str, ...], like: Tensor | None = None) -> bool:
+        """Whether there is such a source (that equals ``like``); then it is added."""
+        columns = [view.source(names, self.n) for view in self.views]
+        if any(x is None for x in columns):
+            return False
+        columns = torch.cat(columns)
+        if like is not None and (columns.shape != like.shape or not torch.allclose(columns, like, atol=1e-6)):
+            return False
         self.roots.append((names, self._add(columns), columns.shape[-1]))
+        return True
 
     def _node(self, parts: Sequence[tuple[nn.Module, Tensor, Tensor]]) -> None:
         module = parts[0][0]
@@ -212,15 +225,10 @@ class Bank:
             return
         found = self.find(given)
         if found is None:
-            singles = [names[0] for names, *_ in self.roots if len(names) == 1]
-            for i, a in enumerate(singles):
-                for b in singles[i + 1 :]:
-                    shapes = {self.views[0].call.inputs[x].shape[-1] for x in (a, b)}
-                    if shapes == {given.shape[-1]} and torch.allclose(
-                        torch.cat([v.source((a, b), self.n) for v in self.views]), given, atol=1e-6
-                    ):
-                        self._root((a, b))
-                        found = self.find(given)
+            inputs = self.views[0].call.inputs
+            pairs = [(how, *pair) for how in "+," for pair in itertools.permutations(inputs, 2)]
+            if any(self._root(names, given) for names in pairs):
+                found = self.find(given)
         reads = None if found is None or (found[1] - 1).abs().max() > 1e-6 else found[0]
         self.nodes.append((part, reads, groups, self._add(made), found is not None and found[2]))
 
@@ -475,10 +483,17 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
     if after:
         query, key = (_unnormed(f, x) for f, x in ((q, query), (k, key)))
     found = _angles(q.plain(), query, normed=bool(after))
+    if found is None and not after:
+        factors = [one.factors.unflatten(0, (one.heads, 1, -1)) for one in (q, k)]
+        q.factors, k.factors = torch.ones_like(q.factors), torch.ones_like(k.factors)
+        query, key = query / factors[0], key / factors[1]
+        after = [Each(*map(Times, factors))]
+        found = _angles(q.plain(), query, normed=False)
     if found is None:
         raise NotCovered("positions that do not turn pairs")
+    normed = q.before is not None
     order, layout, angles = found
-    other = _angles_in(k.plain(), key, order, layout, bool(after), 2 * angles.shape[1])
+    other = _angles_in(k.plain(), key, order, layout, normed, 2 * angles.shape[1])
     if other is None:
         raise NotCovered("keys that turn in another way")
     width = q.width
@@ -513,6 +528,11 @@ def _angles(plain: Tensor, turned: Tensor, normed: bool) -> tuple[Tensor, str, T
             order = torch.cat([dims[start : start + size], dims[:start], dims[start + size :]])
             for layout in ("halves", "pairs"):
                 angles = _angles_in(plain, turned, order, layout, normed, size)
+                if angles is not None and layout == "pairs":  # those that do not turn do not count
+                    turning = (angles.abs().amax(0) > 1e-6).nonzero()[:, 0].tolist() or [0]
+                    first, last = turning[0], turning[-1] + 1
+                    order = torch.cat([order[2 * first : 2 * last], order[: 2 * first], order[2 * last :]])
+                    return order, layout, angles[:, first:last]
                 if angles is not None:
                     return order, layout, angles
     return _any_pairs(plain, turned, normed)
