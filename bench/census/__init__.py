@@ -7,7 +7,6 @@ copied from one that has imported PyTorch and ``transformers``, and has limits o
 import csv
 import json
 import os
-import re
 import resource
 import tempfile
 import warnings

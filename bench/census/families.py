@@ -50,18 +50,19 @@ def rows(name: str) -> list[dict[str, Any]]:
             if groups:
                 break
         if first is not None:
-            groups += _alone(first, module.__name__, set(wanted) - called, errors)
+            model = model if groups else first
+            groups += _alone(model, module.__name__, set(wanted) - called, errors)
             without += len(found) == before
         for calls in groups if first is not None else ():
             name_of = type(calls[0].module).__name__
-            if len(found.get(name_of, ())) < ENOUGH and (row := _tried(calls)) is not None:
+            if len(found.get(name_of, ())) < ENOUGH and (row := _tried(calls, model)) is not None:
                 found.setdefault(name_of, []).append(row | {"model": kind.__name__})
     missing = {one for one in wanted if "Cross" in one} - called
     first = next(iter(tiny.models(module)), None)
     if missing and hasattr(first.config_class(), "add_cross_attention"):
         model = next(_small(first, errors, is_decoder=True, add_cross_attention=True), None)
         for calls in () if model is None else _alone(model, module.__name__, missing, errors):
-            row = _tried(calls)
+            row = _tried(calls, model)
             found.setdefault(type(calls[0].module).__name__, []).append(row | {"model": first.__name__})
     for one in wanted:
         if one not in found and one in called:
@@ -159,6 +160,12 @@ def _same(runs: list[list[Call]], file: str) -> Iterator[Sequence[Call]]:
             yield calls
 
 
+def _config(model: nn.Module, layer: nn.Module) -> Any:
+    """The layer's, or that of the innermost model that holds it."""
+    holders = [part for part in model.modules() if hasattr(part, "config") and any(layer is one for one in part.modules())]
+    return holders[-1].config
+
+
 @torch.no_grad()
 def _runs(model: nn.Module, inputs: Callable[[nn.Module], Iterator[dict[str, Any]]], errors: list[str]) -> list[list[Call]]:
     """What ``observed`` saw in each of some runs on inputs of the same shape."""
@@ -185,27 +192,28 @@ def _runs(model: nn.Module, inputs: Callable[[nn.Module], Iterator[dict[str, Any
     return []
 
 
-def _tried(calls: Sequence[Call]) -> dict[str, Any] | None:
+def _tried(calls: Sequence[Call], model: nn.Module) -> dict[str, Any] | None:
     """A row: the result, the difference or the reason, and the features."""
     try:
         made = rebuild(calls[:-1])
         difference, largest = made.difference(calls[-1])
     except NotCovered as why:
-        if "products" in str(why) and "tt" not in type(calls[0].module).__name__:
-            return None  # the softmax of a router, not of attention
-        return _told(calls[0]) | {"result": "not covered", "reason": str(why)}
+        router = "products" in str(why) and "tt" not in type(calls[0].module).__name__
+        if router or str(why) == "the same in each call":  # learned queries that attend to each other
+            return None
+        return _told(calls[0], model) | {"result": "not covered", "reason": str(why)}
     except Exception as error:
-        return _told(calls[0]) | {"result": "not covered", "reason": "error", "error": f"{type(error).__name__}: {error}"[:200]}
+        return _told(calls[0], model) | {"result": "not covered", "reason": "error", "error": f"{type(error).__name__}: {error}"[:200]}
     compared = "alone" if calls[0].alone else "output" if made.out is None else "projection"
-    row = _told(calls[0], made.features["mask"]) | made.features | {"difference": difference, "largest": largest, "compared": compared}
+    row = _told(calls[0], model, made.features["mask"]) | made.features | {"difference": difference, "largest": largest, "compared": compared}
     if not largest > 1e-3:
         return row | {"result": "not covered", "reason": "output of zeros"}
     return row | {"result": "equal" if difference <= EQUAL else "differs", "reason": ""}
 
 
-def _told(call: Call, mask: str = "") -> dict[str, Any]:
+def _told(call: Call, model: nn.Module, mask: str = "") -> dict[str, Any]:
     """What the configuration says, and what can be seen without a rebuild."""
-    config = getattr(call.module, "config", None)
+    config = getattr(call.module, "config", None) or _config(model, call.module)
     rope = getattr(config, "rope_parameters", None) or {}
     rope = rope.get(getattr(call.module, "layer_type", None), rope)
     masks = [x for name, x in call.inputs.items() if "mask" in name and x.ndim == 4 and x.shape[2] > 1]
@@ -232,4 +240,4 @@ def _without_softmax(name: str) -> str:
 def _why(errors: list[str]) -> str:
     if any("requires" in e and ("library" in e or "backend" in e or "install" in e) for e in errors):
         return "needs a package"
-    return f"not reached: {errors[0][:300]}" if errors else "not reached"
+    return f"not reached: {errors[0][:150]} ... {errors[-1][:150]}" if errors else "not reached"

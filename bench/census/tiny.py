@@ -22,6 +22,8 @@ PATTERNS = (
     (r"(moe_)?(num|n)_(routed_|local_)?experts", "experts"),
     (r"(moe_)?num_experts_per_tok\w*|moe_topk|moe_k|num_experts_per_token|top_k_experts|moe_top_k|n_group|num_expert_groups", "few"),
     (r"topk_group", "one"),
+    (r"image_embedding_size", "side"),
+    (r"num_(object_|latent_)?queries", "queries"),
     (r"(\w+_)?vocab_size(_per_layer_input)?", "words"),
     (r"(\w+_)?(sliding_window|sliding_window_size|attention_window|attention_chunk_size|window_size|local_window_size"
      r"|attention_window_size)", "window"),
@@ -35,17 +37,22 @@ PATTERNS = (
     (r"(num_|n_)?(hidden_|encoder_|decoder_|attention_)*(layers?|blocks?)|depth|num_hidden_layers|\w+_num_hidden_layers"
      r"|num_(?!feat|conv)(\w+_)?layers|(\w+_)?(encoder|decoder|transformer|hidden|fusion|lm|text)_layers|n_layers|\w+_depth", "layers"),
 )  # fmt: skip
-PRESETS = (
-    {"heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, "model": 96, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
-    {"heads": 4, "kv_heads": 2, "head": 16, "rope": 8, "nope": 8, "rank": 16, "ff": 64, "model": 64, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
-    {"heads": 4, "kv_heads": 4, "head": 32, "rope": 16, "nope": 16, "rank": 32, "ff": 128, "model": 128, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
-    {"window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512},
-)  # fmt: skip
+SMALL = {
+    "heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, "model": 96, "narrow": 8,
+    "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512, "side": 4, "queries": 7, "layers": 2,
+}  # fmt: skip
+PRESETS = (  # the first that builds and runs counts
+    SMALL,
+    SMALL | {"layers": 10},
+    SMALL | {"heads": 4, "nope": 8, "rank": 16, "ff": 64, "model": 64},
+    SMALL | {"heads": 4, "kv_heads": 4, "head": 32, "rope": 16, "nope": 16, "rank": 32, "ff": 128, "model": 128},
+    SMALL | {"heads": 2, "kv_heads": 1, "head": 128, "rope": 64, "nope": 64, "rank": 32, "ff": 64, "model": 256},
+)
 
 
 def tiny(kind: type, preset: dict[str, int], **more: Any) -> Any:
     """A configuration of this class with small sizes: all that says what the attention is stays its default."""
-    return kind(**_changes(kind(), preset), **more)
+    return kind(**_changes(kind(), preset) | more)
 
 
 def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
@@ -54,17 +61,18 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         if name.startswith("_") or name in getattr(config, "attribute_map", {}):
             continue
         if hasattr(value, "to_dict"):
-            changes[name] = type(value)(**_changes(value, preset))
+            if value.model_type == "timm_backbone":
+                changes |= {name: _backbone(), "use_timm_backbone": False, "backbone": None}
+            elif inner := _changes(value, preset):
+                changes[name] = type(value)(**inner)
         elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
             size = next((size for pattern, size in PATTERNS if re.fullmatch(pattern, name)), None)
             if size == "head" and value == getattr(config, "qk_rope_head_dim", None):
                 size = "rope"
-            if re.fullmatch(r"\w*token_(id|index)", name) and preset and value >= 500:
+            if re.fullmatch(r"\w*token_(id|index)", name) and value >= 500:
                 changes[name] = 3 + len(changes) % 17
             elif name in ("image_size", "img_size"):
                 changes[name] = _side(config, value)
-            elif size == "layers":
-                changes[name] = min(value, 2)
             elif size in preset:
                 changes[name] = min(value, preset[size])
         elif name in ("image_size", "img_size") and isinstance(value, list | tuple):
@@ -73,16 +81,24 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
             changes[name] = 2.0  # so low that it is felt
         elif name in ("depths", "layer_depths") and isinstance(value, list | tuple):
             changes[name] = type(value)(min(depth, 2) for depth in value)
-    if preset and "heads" in preset and "num_key_value_heads" in changes:
+    if "use_cache" in vars(config):
+        changes["use_cache"] = False
+    if "num_key_value_heads" in changes:
         heads = next((changes[n] for n in ("num_attention_heads", "num_heads") if n in changes), None)
         if getattr(config, "num_key_value_heads", None) == getattr(config, "num_attention_heads", None) and heads:
             changes["num_key_value_heads"] = heads
+    if getattr(config, "attention_types", None) and "attention_layers" in vars(config):
+        changes |= {"num_layers": 4, "attention_types": [[["global", "local"], 2]]}
+    if preset["heads"] * preset["head"] == preset["model"] == 64 and getattr(config, "head_dim", 0) is None:
+        changes["head_dim"] = preset["head"]
+    if getattr(config, "prediction_length", 0) is None:
+        changes["prediction_length"] = 4
     kinds = getattr(config, "layer_types", None)
     if isinstance(kinds, list | tuple) and kinds and "num_hidden_layers" in changes and "layer_types" in vars(config):
         changes["num_hidden_layers"] = len(_two_of_each(kinds))
         changes["layer_types"] = _two_of_each(kinds)
     rope = getattr(config, "rope_parameters", None)
-    if isinstance(rope, dict) and preset and "mrope_section" in _code(config):
+    if isinstance(rope, dict) and "mrope_section" in _code(config):
         changes["rope_parameters"] = _sections(rope, changes | {"head_dim": getattr(config, "head_dim", None) and changes.get("head_dim")})
     return changes
 
@@ -102,6 +118,13 @@ def _two_of_each(kinds: list[str]) -> list[str]:
     if length > 12:
         return sorted(set(kinds), key=kinds.index) * 2
     return list(kinds[:length])
+
+
+def _backbone() -> Any:
+    """A small convolution network that needs no other package."""
+    from transformers import ResNetConfig
+
+    return ResNetConfig(embedding_size=8, hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], out_features=["stage2", "stage3", "stage4"])
 
 
 def _code(config: Any) -> str:
@@ -143,7 +166,7 @@ def models(module: Any) -> list[type]:
 def stir(model: nn.Module) -> None:
     """Random numbers in all weights, those that start at 0 or 1, too."""
     for parameter in model.parameters():
-        if parameter.is_floating_point():
+        if parameter.is_floating_point() and parameter.requires_grad:
             if parameter.ndim < 2:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif parameter.numel() < 2**20:
@@ -192,9 +215,11 @@ def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
             yield {name: words[name], **({} if name != "input_ids" or "decoder_input_ids" not in words else {"decoder_input_ids": words["decoder_input_ids"]})}
     if "input_features" in words:
         yield words | {"input_features": torch.randn(BATCH, 60, mels)}
+        yield {"input_features": torch.randn(BATCH, 1, _first(audio, "spec_size") or 64, mels)}
     if "pixel_values" in words:
         yield words | {"pixel_values": torch.randn(BATCH, channels, 64, 64)}
-        yield words | {"pixel_values": torch.randn(BATCH, 2, channels, height, wide)}
+        many = _first(vision, "num_frames") or 2
+        yield words | {"pixel_values": torch.randn(BATCH, many, channels, height, wide)}
     if "grid_thw" in takes:
         patch = _first(config, "patch_size") or 14
         width = channels * (_first(config, "temporal_patch_size") or 1) * patch**2
@@ -204,6 +229,7 @@ def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
             yield {name: options[name]()}
     if "input_values" in words:
         yield {"input_values": torch.randn(BATCH, 1, 4000)}
+        yield {"input_values": torch.randn(BATCH, _first(config, "max_length") or 64, mels)}
 
 
 def _padded(mask: Tensor) -> Tensor:

@@ -165,7 +165,8 @@ def _tensors(module: nn.Module, args: tuple, kwargs: dict) -> Iterator[tuple[str
 
 
 def _has_projection(module: nn.Module) -> bool:
-    return any(type(part).__name__ in ("Linear", "Conv1D") or isinstance(part, nn.Linear) for part in module.modules())
+    kinds = nn.Linear | nn.Conv1d | nn.Conv2d
+    return any(type(part).__name__ == "Conv1D" or isinstance(part, kinds) for part in module.modules())
 
 
 def _first(output: Any) -> Tensor | None:

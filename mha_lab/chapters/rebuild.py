@@ -6,7 +6,7 @@ copies of the weights, and computes from the inputs alone.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,8 +130,7 @@ class View:
         after = [s for s in call.steps[at:] if s[0] == "product" and s[1].shape[-2] == n_q and s[2].shape[-1] in (self.n_k, self.n_k - 1)]
         if not before or not after:
             raise NotCovered("no products around softmax")
-        self.products = len(before)
-        (_, query, key, raw), (_, _, value, context) = before[0], after[0]
+        (_, query, key, _), (_, _, value, context) = before[0], after[0]
         self.n_q, self.n_k = n_q, key.shape[-2]
         self.batch = self._batch(scores)
         self.query, self.key, self.scores, self.weights, self.context = map(
@@ -145,8 +144,9 @@ class View:
         if scores.ndim > 3:
             return math.prod(scores.shape[:-3])
         for x in self.call.inputs.values():
-            if x.is_floating_point() and x.ndim == 3 and self.n_q in x.shape[:2]:
-                return x.shape[0] if x.shape[1] == self.n_q else x.shape[1]
+            tokens = x.numel() // x.shape[-1]
+            if x.is_floating_point() and x.ndim > 2 and tokens % self.n_q == 0:
+                return tokens // self.n_q
         return 1
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -168,6 +168,17 @@ class View:
         if len(shape) > 2 and shape[0] == b and math.prod(shape[2:]) == n:
             return x.reshape(b, -1, n).mT
         return None
+
+    def masks(self) -> Iterator[tuple[str, Tensor]]:
+        """The masks among the inputs, as booleans that fit the scores."""
+        for name, x in self.call.inputs.items():
+            if "mask" in name:
+                x = x if x.dtype == torch.bool else x > -1e3 if x.is_floating_point() and x.min() < 0 else x > 0 if x.any() else x == 0
+                x = x[:, None, None] if x.shape == (self.batch, self.n_k) and x.shape != (self.n_q, self.n_k) else x
+                try:
+                    yield name, x.expand(self.batch, -1, self.n_q, self.n_k)
+                except RuntimeError:
+                    continue
 
     def source(self, names: Sequence[str], n: int) -> Tensor | None:
         """An input, the sum of two (``"+"`` stands before their names), or one after the other (``","``)."""
@@ -339,7 +350,7 @@ class Rebuilt:
 
     layer: MultiHeadAttention
     sources: tuple[tuple[str, ...], ...]
-    mask: tuple[str, Any]
+    mask: tuple[str, Any, dict[str, bool]]
     out: int | None
     features: dict[str, Any] = field(default_factory=dict)
 
@@ -444,8 +455,10 @@ def _copied(module: nn.Module, given: Tensor, made: Tensor) -> nn.Module | None:
     """A linear map or a norm as PyTorch's module of the same numbers; ``None`` if it is neither."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     bias = bias if isinstance(bias, Tensor) else None
-    if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
-        weight = weight.detach().mT if type(module).__name__ == "Conv1D" else weight.detach()
+    one = isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups == 1 and set(module.kernel_size + module.stride) == {1}
+    if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D" or one:
+        weight = weight.detach().flatten(1)
+        weight = weight.mT if type(module).__name__ == "Conv1D" else weight
         linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
         linear.weight.data = weight.clone()
         if bias is not None:
@@ -482,7 +495,14 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
         raise NotCovered("a norm of only queries or keys after positions")
     if after:
         query, key = (_unnormed(f, x) for f, x in ((q, query), (k, key)))
-    found = _angles(q.plain(), query, normed=bool(after))
+    else:
+        lengths = [_lengths(one.plain(), x) for one, x in ((q, query), (k, key))]
+        if any((x - 1).abs().max() > 1e-5 for x in lengths):
+            query, key = query / lengths[0], key / lengths[1]
+            after = [Each(*map(Times, lengths))]
+            if all((one.plain() - x).abs().max() < CLOSE * x.abs().max() for one, x in ((q, query), (k, key))):
+                return after, {"positions": None, "temperature": True}
+    found = _angles(q.plain(), query, normed=q.before is not None)
     if found is None and not after:
         factors = [one.factors.unflatten(0, (one.heads, 1, -1)) for one in (q, k)]
         q.factors, k.factors = torch.ones_like(q.factors), torch.ones_like(k.factors)
@@ -503,7 +523,7 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
         for one in (q, k):
             one.take((torch.arange(one.heads)[:, None] * width + order).flatten(), one.heads)
     pairs = angles.shape[1]
-    told = {"layout": layout, "share": round(2 * pairs / width, 3)}
+    told = {"temperature": bool(after) and q.before is None, "layout": layout, "share": round(2 * pairs / width, 3)}
     frequencies = _frequencies(angles, other)
     if frequencies is not None:
         return [Rotary(frequencies=frequencies, layout=layout), *after], told | {
@@ -511,6 +531,13 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
         }  # fmt: skip
     each = Each(Angles(angles, layout), Angles(other, layout))
     return [each, *after], told | {"positions": "rotary, given angles"}
+
+
+def _lengths(plain: Tensor, x: Tensor) -> Tensor:
+    """By what each token is multiplied, ``(n, 1)``; 1 if that differs between heads."""
+    ratio = x.norm(dim=-1) / plain.norm(dim=-1)
+    mean = ratio.mean((0, 1))
+    return mean[:, None] if (ratio / mean - 1).abs().max() < 1e-4 else torch.ones(len(mean), 1)
 
 
 def _unnormed(found: Found, x: Tensor) -> Tensor:
@@ -646,6 +673,8 @@ def _affine(product: Tensor, scores: Tensor, seen: Tensor) -> tuple[Tensor, Tens
         raise NotCovered("a mask made from the numbers")
     s, x = (torch.where(seen, one.double(), 0.0) for one in (product, scores))
     count = seen.sum(-1, keepdim=True).clamp(min=1)
+    if (s - s.mean(0)).abs().max() < 1e-3 * s.abs().max():
+        raise NotCovered("the same in each call")
     for centred in (False, True):
         ds, dx = s - s.mean(0), x - x.mean(0)
         if centred:
@@ -750,35 +779,43 @@ def _gate(bank: Bank, given: Tensor, merged: Tensor) -> nn.Module | None:
     ratio = (given.double() / merged.double()).clamp(1e-9, 1 - 1e-9)
     if not torch.allclose(ratio.float() * merged, given, atol=1e-5):
         return None
-    one = Bank.__new__(Bank)
-    one.columns = bank.columns
-    a = torch.logit(ratio).flatten(0, 1)
-    b = bank.columns.flatten(0, 1).double()
-    a, b = a / a.norm(dim=0), b / b.norm(dim=0).clamp(min=1e-12)
-    best, index = (a.mT @ b).max(dim=1)
-    if (best < 1 - 1e-4).any():
+    a, b = torch.logit(ratio).flatten(0, 1), bank.columns.flatten(0, 1).double()
+    at, to = a - a.mean(0), b - b.mean(0)
+    best, index = ((at / at.norm(dim=0)).mT @ (to / to.norm(dim=0).clamp(min=1e-12))).max(dim=1)
+    if (best < 1 - 1e-4).any() or ((at.norm(dim=0) / to.norm(dim=0)[index]) - 1).abs().max() > 1e-2:
         return None
     gate = Found.__new__(Found)
     gate.bank, gate.index, gate.factors, gate.before = bank, index, torch.ones(len(index)), None
-    return gate.build()[2]
+    made, offset = gate.build()[2], (a.mean(0) - b.mean(0)[index]).float()
+    if offset.abs().max() < 1e-3:
+        return made
+    if not isinstance(made, nn.Linear):
+        raise NotCovered("a gate of another kind")
+    made.bias = nn.Parameter(offset if made.bias is None else made.bias.data + offset)
+    return made
 
 
-def _mask_kind(views: Sequence[View], seen: Tensor) -> tuple[str, Any]:
-    """A name for what queries see, and the window, the chunk, or the pattern itself."""
+def _mask_kind(views: Sequence[View], seen: Tensor) -> tuple[str, Any, dict[str, bool]]:
+    """A name for what queries see, the window, chunk or pattern, and whether each input of masks says what is hidden."""
     if not (seen == seen[:, :1]).all():
         raise NotCovered("a mask for each head")
     pattern = seen[0, 0]
     n_q, n_k = pattern.shape
+    given = {}
+    for name, x in views[0].masks():
+        if (pattern <= x).all() or (pattern <= ~x).all():
+            given[name] = not (pattern <= x).all()
+        else:
+            given[name] = None  # it is not used
+    kind, size = "own", pattern
     if pattern.all():
-        return "full", None
-    if n_q <= n_k:
-        if torch.equal(pattern, causal_mask(n_q, n_k)):
-            return "causal", None
-        for size in range(1, n_k):
-            for kind in ("window", "chunk", "both sides"):
-                if torch.equal(pattern, _mask_of(kind, size, n_q, n_k)):
-                    return kind, size
-    return "own", pattern
+        kind, size = "full", None
+    elif n_q <= n_k and torch.equal(pattern, causal_mask(n_q, n_k)):
+        kind, size = "causal", None
+    elif n_q <= n_k:
+        sizes = ((kind, size) for size in range(1, n_k) for kind in ("window", "chunk", "both sides"))
+        kind, size = next((one for one in sizes if torch.equal(pattern, _mask_of(*one, n_q, n_k))), (kind, size))
+    return kind, size, given
 
 
 def _mask_of(kind: str, size: Any, n_q: int, n_k: int) -> Tensor:
@@ -796,18 +833,12 @@ def _mask_of(kind: str, size: Any, n_q: int, n_k: int) -> Tensor:
     return (at - to).abs() < size
 
 
-def _mask(kind: tuple[str, Any], view: View) -> Tensor:
+def _mask(kind: tuple[str, Any, dict[str, bool]], view: View) -> Tensor:
     """What queries see in this call: by the layer's own rule, and by the masks among its inputs."""
-    mask = _mask_of(*kind, view.n_q, view.n_k).expand(view.batch, 1, view.n_q, view.n_k)
-    for name, x in view.call.inputs.items():
-        if "mask" not in name:
-            continue
-        x = x if x.dtype == torch.bool else x > -1e3 if x.is_floating_point() else x > 0
-        x = x[:, None, None] if x.ndim == 2 and x.shape == (view.batch, view.n_k) else x
-        try:
-            mask = mask & x.expand(view.batch, -1, view.n_q, view.n_k)
-        except RuntimeError:
-            continue
+    mask = _mask_of(*kind[:2], view.n_q, view.n_k).expand(view.batch, 1, view.n_q, view.n_k)
+    for name, x in view.masks():
+        hides = kind[2].get(name, False)
+        mask = mask if hides is None else mask & (~x if hides else x)
     return mask
 
 
