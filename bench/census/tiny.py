@@ -25,7 +25,7 @@ PATTERNS = (
     (r"image_embedding_size", "side"),
     (r"num_(object_|latent_)?queries", "queries"),
     (r"(\w+_)?vocab_size(_per_layer_input)?", "words"),
-    (r"(\w+_)?(sliding_window|sliding_window_size|attention_window|attention_chunk_size|window_size|local_window_size"
+    (r"(\w+_)?(sliding_window|sliding_window_size|attention_window|attention_chunk_size|index_topk|local_window_size"
      r"|attention_window_size)", "window"),
     (r"qk_nope_head_dim", "nope"),
     (r"\w*lora_rank|\w*latent_dim|o_lora_rank", "rank"),
@@ -64,9 +64,12 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
             if value.model_type == "timm_backbone":
                 changes |= {name: _backbone(), "use_timm_backbone": False, "backbone": None}
             elif inner := _changes(value, preset):
-                changes[name] = type(value)(**inner)
+                kept = {k: v for k, v in value.to_diff_dict().items() if k not in ("model_type", "transformers_version")}
+                changes[name] = type(value)(**(kept | inner))
         elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
             size = next((size for pattern, size in PATTERNS if re.fullmatch(pattern, name)), None)
+            if name == "window_size" and not hasattr(config, "patch_size"):
+                size = "window"
             if size == "head" and value == getattr(config, "qk_rope_head_dim", None):
                 size = "rope"
             if re.fullmatch(r"\w*token_(id|index)", name) and value >= 500:
@@ -81,6 +84,10 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
             changes[name] = 2.0  # so low that it is felt
         elif name in ("depths", "layer_depths") and isinstance(value, list | tuple):
             changes[name] = type(value)(min(depth, 2) for depth in value)
+    before = {getattr(config, name): size for name, size in changes.items() if isinstance(size, int) and size == preset["model"]}
+    for name, value in vars(config).items():  # [256, 256, 256] beside a width of 256
+        if isinstance(value, list) and value and all(type(one) is int and one in before for one in value):
+            changes[name] = [before[one] for one in value]
     if "use_cache" in vars(config):
         changes["use_cache"] = False
     if "num_key_value_heads" in changes:
@@ -91,6 +98,8 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         changes |= {"num_layers": 4, "attention_types": [[["global", "local"], 2]]}
     if preset["heads"] * preset["head"] == preset["model"] == 64 and getattr(config, "head_dim", 0) is None:
         changes["head_dim"] = preset["head"]
+    if getattr(config, "vocab_size", 0) is None:
+        changes["vocab_size"] = preset["words"]
     if getattr(config, "prediction_length", 0) is None:
         changes["prediction_length"] = 4
     kinds = getattr(config, "layer_types", None)
@@ -142,7 +151,7 @@ def _sections(rope: dict, changes: dict[str, Any]) -> dict:
     pairs = int(width * (rope.get("partial_rotary_factor") or 1)) // 2
     parts = len(rope.get("mrope_section") or "thw")
     share = [pairs // parts] * parts
-    share[0] += pairs - sum(share)
+    share[-1] += pairs - sum(share)
     return rope | {"mrope_section": share}
 
 
@@ -166,7 +175,7 @@ def models(module: Any) -> list[type]:
 def stir(model: nn.Module) -> None:
     """Random numbers in all weights, those that start at 0 or 1, too."""
     for parameter in model.parameters():
-        if parameter.is_floating_point() and parameter.requires_grad:
+        if parameter.is_floating_point() and parameter.requires_grad and parameter.numel():
             if parameter.ndim < 2:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif parameter.numel() < 2**20:
@@ -204,6 +213,8 @@ def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
     for name in ("input_ids", "decoder_input_ids", "pixel_values", "input_features", "input_values"):
         if name in takes:
             words[name] = options[name]()
+    if "bbox" in takes:
+        words["bbox"] = torch.tensor([1, 2, 3, 4]).expand(BATCH, N, 4)
     if "lang_ids" in takes:
         words["lang_ids"] = torch.zeros(BATCH, dtype=torch.long)
     if "input_ids" in words and "attention_mask" in takes:

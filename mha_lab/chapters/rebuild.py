@@ -129,7 +129,7 @@ class View:
                   and s[3].shape[-1] in (self.n_k, self.n_k - 1) and s[3].numel() // s[3].shape[-1] == scores.numel() // self.n_k]  # fmt: skip
         after = [s for s in call.steps[at:] if s[0] == "product" and s[1].shape[-2] == n_q and s[2].shape[-1] in (self.n_k, self.n_k - 1)]
         if not before or not after:
-            raise NotCovered("no products around softmax")
+            raise NotCovered("other scores")
         (_, query, key, _), (_, _, value, context) = before[0], after[0]
         self.n_q, self.n_k = n_q, key.shape[-2]
         self.batch = self._batch(scores)
@@ -174,6 +174,7 @@ class View:
         for name, x in self.call.inputs.items():
             if "mask" in name:
                 x = x if x.dtype == torch.bool else x > -1e3 if x.is_floating_point() and x.min() < 0 else x > 0 if x.any() else x == 0
+                x = x[:, None] if x.ndim == 3 and len(x) == self.batch else x
                 x = x[:, None, None] if x.shape == (self.batch, self.n_k) and x.shape != (self.n_q, self.n_k) else x
                 try:
                     yield name, x.expand(self.batch, -1, self.n_q, self.n_k)
@@ -280,7 +281,7 @@ class Found:
             bank.add_units(self.width)
             found = bank.find(target)
         if found is None:
-            raise NotCovered(f"{name} not a projection of the input")
+            raise NotCovered("more than a projection")
         self.index, self.factors, self.everywhere = found
         self.factors = torch.where((self.factors - 1).abs() < 1e-6, 1.0, self.factors)
         self.before = self._raw()
@@ -325,11 +326,11 @@ class Found:
                 size = _size(node)
                 if ((columns >= node[3]) & (columns < node[3] + size)).any() and i not in needed:
                     if node[1] is None or not node[4]:
-                        raise NotCovered("input made inside the layer")
+                        raise NotCovered("more than a projection")
                     needed.append(i)
                     todo.append(node[1])
         if len(roots) != 1:
-            raise NotCovered("several inputs in one projection")
+            raise NotCovered("more than a projection")
         names, start, width = self.bank.roots[roots.pop()]
         nodes = [self.bank.nodes[i] for i in sorted(needed)]
         modules = [node[0] for node in nodes]
@@ -365,7 +366,7 @@ class Rebuilt:
         ours, _ = self.layer(query, key, value, mask=mask)
         theirs = view.tokens(call.output if self.out is None else call.parts[self.out][2], view.n_q)
         if theirs is None or theirs.shape != ours.shape:
-            raise NotCovered("output of another shape")
+            raise NotCovered("other output")
         sees = mask.any(-1).any(1)[..., None].expand(len(ours), view.n_q, 1)
         return ((ours - theirs) * sees).abs().max().item(), (theirs * sees).abs().max().item()
 
@@ -388,7 +389,7 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
     v = Found(bank_k, value, "value")
     q, k = Found(bank_q, query, "query"), Found(bank_k, key, "key")
     if not v.everywhere:
-        raise NotCovered("values with positions")
+        raise NotCovered("more than a projection")
     transforms, positions = _positions(q, k, query, key)
     kv_heads = _share(heads, k, v)
     seen = weights[..., :n_k] > 0
@@ -402,7 +403,13 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
     if scores.shape[-1] > n_k:
         sinks = (scores[..., -1] - shift).mean((0, 2))
         if ((scores[..., -1] - shift) - sinks[:, None]).abs().max() > 1e-4:
-            raise NotCovered("sinks that depend on the token")
+            raise NotCovered("other sinks")
+    if (ratio := _head_factors(views, context)) is not None:  # sinks, as a factor after the softmax
+        total = raw.masked_fill(~seen, -math.inf).logsumexp(-1)
+        sinks = (total - torch.logit(ratio)).transpose(0, 1).flatten(1).median(dim=1).values - shift.mean()
+        if (torch.sigmoid(total - shift.mean() - sinks[:, None]) - ratio).abs().max() > CLOSE:
+            raise NotCovered("other output")
+        context = context * ratio[..., None]
     scale = factor * math.sqrt(d_k)
     if scale.shape[1] > 1 or q.before is not None:
         transforms.append(Each(Times(scale[..., None]), nn.Identity()))
@@ -455,9 +462,9 @@ def _copied(module: nn.Module, given: Tensor, made: Tensor) -> nn.Module | None:
     """A linear map or a norm as PyTorch's module of the same numbers; ``None`` if it is neither."""
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     bias = bias if isinstance(bias, Tensor) else None
-    one = isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups == 1 and set(module.kernel_size + module.stride) == {1}
+    one = isinstance(module, nn.Conv1d | nn.Conv2d) and set(module.kernel_size + module.stride) == {1}
     if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D" or one:
-        weight = weight.detach().flatten(1)
+        weight = torch.block_diag(*weight.detach().flatten(1).chunk(module.groups if one else 1))
         weight = weight.mT if type(module).__name__ == "Conv1D" else weight
         linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
         linear.weight.data = weight.clone()
@@ -492,7 +499,7 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
         return [], {"positions": None}
     after = [] if q.before is None else [Each(q.before, k.before)]
     if (q.before is None) != (k.before is None):
-        raise NotCovered("a norm of only queries or keys after positions")
+        raise NotCovered("other positions")
     if after:
         query, key = (_unnormed(f, x) for f, x in ((q, query), (k, key)))
     else:
@@ -510,16 +517,16 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
         after = [Each(*map(Times, factors))]
         found = _angles(q.plain(), query, normed=False)
     if found is None:
-        raise NotCovered("positions that do not turn pairs")
+        raise NotCovered("other positions")
     normed = q.before is not None
     order, layout, angles = found
     other = _angles_in(k.plain(), key, order, layout, normed, 2 * angles.shape[1])
     if other is None:
-        raise NotCovered("keys that turn in another way")
+        raise NotCovered("other positions")
     width = q.width
     if not torch.equal(order, torch.arange(width)):
         if after:
-            raise NotCovered("a norm after positions of a part")
+            raise NotCovered("other positions")
         for one in (q, k):
             one.take((torch.arange(one.heads)[:, None] * width + order).flatten(), one.heads)
     pairs = angles.shape[1]
@@ -670,7 +677,7 @@ def _fits(product: Tensor, scores: Tensor, seen: Tensor) -> bool:
 def _affine(product: Tensor, scores: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """``scores = factor · product + bias + shift``: ``(heads, 1 or n)``, ``(heads, n_q, n_k)``, ``(batch, heads, n_q)``."""
     if not (seen == seen[:1]).all():
-        raise NotCovered("a mask made from the numbers")
+        raise NotCovered("sparse index")
     s, x = (torch.where(seen, one.double(), 0.0) for one in (product, scores))
     count = seen.sum(-1, keepdim=True).clamp(min=1)
     if (s - s.mean(0)).abs().max() < 1e-3 * s.abs().max():
@@ -691,7 +698,7 @@ def _affine(product: Tensor, scores: Tensor, seen: Tensor) -> tuple[Tensor, Tens
                 if bias.abs().max() < CLOSE * x.abs().max():
                     bias = torch.zeros_like(bias)
                 return one.float(), bias.float(), shift.float()
-    raise NotCovered("scores that are not one product")
+    raise NotCovered("other scores")
 
 
 def _score(bias: Tensor, seen: Tensor) -> tuple[nn.Module | None, str | None]:
@@ -761,7 +768,21 @@ def _output(
             same = nn.Linear(width, width, bias=False)
             same.weight.data = torch.eye(width)[order]
             return same, None, None, norm, None
-    raise NotCovered("output not a projection of the heads")
+    raise NotCovered("other output")
+
+
+def _head_factors(views: Sequence[View], context: Tensor) -> Tensor | None:
+    """By what each head of each token is multiplied before the last linear map, ``(batch, heads, n)``."""
+    n, width = context.shape[2], context.shape[1] * context.shape[3]
+    for parts in zip(*(view.call.parts for view in views), strict=True):
+        given = [v.tokens(p[1], n) for v, p in zip(views, parts, strict=True)]
+        if isinstance(parts[0][0], nn.Linear) and all(x is not None and x.shape[-1] == width for x in given):
+            ratio = torch.cat(given).unflatten(-1, (context.shape[1], -1)).transpose(1, 2) / context
+            mean = ratio.median(dim=-1, keepdim=True).values
+            fits = ((ratio - mean) * context).abs().max() < CLOSE * context.abs().max()
+            if fits and ((mean > 0) & (mean < 1)).all() and (mean - 1).abs().min() > 1e-5:
+                return mean[..., 0]
+    return None
 
 
 def _permuted(given: Tensor, merged: Tensor) -> Tensor | None:
@@ -790,7 +811,7 @@ def _gate(bank: Bank, given: Tensor, merged: Tensor) -> nn.Module | None:
     if offset.abs().max() < 1e-3:
         return made
     if not isinstance(made, nn.Linear):
-        raise NotCovered("a gate of another kind")
+        raise NotCovered("other output")
     made.bias = nn.Parameter(offset if made.bias is None else made.bias.data + offset)
     return made
 
@@ -798,7 +819,7 @@ def _gate(bank: Bank, given: Tensor, merged: Tensor) -> nn.Module | None:
 def _mask_kind(views: Sequence[View], seen: Tensor) -> tuple[str, Any, dict[str, bool]]:
     """A name for what queries see, the window, chunk or pattern, and whether each input of masks says what is hidden."""
     if not (seen == seen[:, :1]).all():
-        raise NotCovered("a mask for each head")
+        raise NotCovered("sparse index")
     pattern = seen[0, 0]
     n_q, n_k = pattern.shape
     given = {}

@@ -144,7 +144,7 @@ def test_another_weight_of_the_original_is_not_equal():
 @pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("options", "why"),
-    [({"squared": True}, "scores that are not one product"), ({"cap": 2.0}, "scores that are not one product")],
+    [({"squared": True}, "other scores"), ({"cap": 2.0}, "other scores")],
     ids=str,
 )
 def test_what_is_not_covered_says_why(options, why):
