@@ -57,16 +57,15 @@ def rows(name: str) -> list[dict[str, Any]]:
             name_of = type(calls[0].module).__name__
             if len(found.get(name_of, ())) < ENOUGH and (row := _tried(calls, model)) is not None:
                 found.setdefault(name_of, []).append(row | {"model": kind.__name__})
-    missing = {one for one in wanted if "Cross" in one} - called
-    first = next(iter(tiny.models(module)), None)
-    if missing and hasattr(first.config_class(), "add_cross_attention"):
-        model = next(_small(first, errors, is_decoder=True, add_cross_attention=True), None)
-        for calls in () if model is None else _alone(model, module.__name__, missing, errors):
-            row = _tried(calls, model)
-            found.setdefault(type(calls[0].module).__name__, []).append(row | {"model": first.__name__})
+    for one in set(wanted) - called - set(found):
+        for part, calls in _made(getattr(module, one), tiny.models(module)[:4], errors):
+            if (row := _tried(calls, part)) is not None:
+                found.setdefault(type(calls[0].module).__name__, []).append(row | {"model": ""})
     for one in wanted:
         if one not in found and one in called:
             found[one] = [{"kind": "", "result": "not covered", "reason": _without_softmax(one)}]
+        elif one not in found and re.search(PARTS, one):
+            found[one] = [{"kind": "", "result": "not covered", "reason": "holds another"}]
         elif one not in found and re.search("Flash|Sdpa", one):
             found[one] = [{"kind": "", "result": "not covered", "reason": "another kernel"}]
         elif one not in found:
@@ -109,14 +108,14 @@ def kind(config: Any, mask: str, cross: bool) -> str:
     return "other"
 
 
-def _small(kind: type, errors: list[str], **more: Any) -> Iterator[nn.Module]:
+def _small(kind: type, errors: list[str]) -> Iterator[nn.Module]:
     """The model with small sizes, in one preset after another."""
     for preset in tiny.PRESETS:
         if time.process_time() > SECONDS:
             return
         try:
             torch.manual_seed(0)
-            model = kind._from_config(tiny.tiny(kind.config_class, preset, **more), attn_implementation="eager")
+            model = kind._from_config(tiny.tiny(kind.config_class, preset), attn_implementation="eager")
         except Exception as error:
             errors.append(f"build: {type(error).__name__}: {error}")
             continue
@@ -151,6 +150,35 @@ def _alone(model: nn.Module, file: str, wanted: set[str], errors: list[str]) -> 
                 for call in calls:
                     call.alone = True
                 yield calls
+
+
+def _made(kind: type, holders: list[type], errors: list[str]) -> Iterator[tuple[nn.Module, Sequence[Call]]]:
+    """The calls of a layer that is built by itself: no model holds it by default, or none builds."""
+    for holder, preset in itertools.product(holders, tiny.PRESETS):
+        if time.process_time() > 2 * SECONDS:
+            return
+        try:
+            whole = tiny.tiny(holder.config_class, preset)
+            configs = [whole, *(one for one in vars(whole).values() if hasattr(one, "to_dict"))]
+        except Exception as error:
+            errors.append(f"build: {error!r}")
+            continue
+        for config, more in itertools.product(configs, ({"layer_idx": 0}, {})):
+            try:
+                config._attn_implementation = "eager"
+                layer = kind(config, **more).eval().float()
+                layer.config = config
+                tiny.stir(layer)
+            except Exception as error:
+                errors.append(f"build: {error!r}")
+                continue
+            groups = list(_same(_runs(layer, tiny.arguments, errors), kind.__module__))
+            for calls in groups:
+                for call in calls:
+                    call.alone = True
+                yield layer, calls
+            if groups:
+                return
 
 
 def _same(runs: list[list[Call]], file: str) -> Iterator[Sequence[Call]]:
@@ -238,6 +266,9 @@ def _without_softmax(name: str) -> str:
     """What a module does that has run without a softmax of its own."""
     kinds = {"Delta|KDA|GatedDelta": "delta rule", "Mamba|SSM|Mixer": "state space", "Linear|Lightning": "linear attention", "Deformable|Deform": "deformable"}
     return next((kind for pattern, kind in kinds.items() if re.search(pattern, name)), "holds another")
+
+
+PARTS = r"(Output|Loss|Structure|NoAttention|Block|Layer|Merger|Map)$"  # what is named after attention, but is none
 
 
 def _why(errors: list[str]) -> str:

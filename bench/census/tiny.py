@@ -18,6 +18,7 @@ PATTERNS = (
     (rf"{HEADS}|num_attention_heads_\w+|\w*_num_attention_heads|\w+_attention_heads", "heads"),
     (r"(attention_|global_|swa_)?(head_dim|v_head_dim|d_kv|kv_channels|attention_head_dim|d_head|head_size)", "head"),
     (r"qk_rope_head_dim|rotary_dim", "rope"),
+    (r"mamba_(n|num)_heads|n_mamba_heads", "heads"),
     (r"max_source_positions", "frames"),
     (r"(moe_)?(num|n)_(routed_|local_)?experts", "experts"),
     (r"(moe_)?num_experts_per_tok\w*|moe_topk|moe_k|num_experts_per_token|top_k_experts|moe_top_k|n_group|num_expert_groups", "few"),
@@ -50,9 +51,9 @@ PRESETS = (  # the first that builds and runs counts
 )
 
 
-def tiny(kind: type, preset: dict[str, int], **more: Any) -> Any:
+def tiny(kind: type, preset: dict[str, int]) -> Any:
     """A configuration of this class with small sizes: all that says what the attention is stays its default."""
-    return kind(**_changes(kind(), preset) | more)
+    return kind(**_changes(kind(), preset))
 
 
 def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
@@ -63,7 +64,7 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         if hasattr(value, "to_dict"):
             if value.model_type == "timm_backbone":
                 changes |= {name: _backbone(), "use_timm_backbone": False, "backbone": None}
-            elif inner := _changes(value, preset):
+            elif inner := _changes(value, preset | {"layers": 99} if getattr(value, "out_features", None) else preset):
                 kept = {k: v for k, v in value.to_diff_dict().items() if k not in ("model_type", "transformers_version")}
                 changes[name] = type(value)(**(kept | inner))
         elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -90,25 +91,33 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
             changes[name] = [before[one] for one in value]
     if "use_cache" in vars(config):
         changes["use_cache"] = False
-    if "num_key_value_heads" in changes:
-        heads = next((changes[n] for n in ("num_attention_heads", "num_heads") if n in changes), None)
-        if getattr(config, "num_key_value_heads", None) == getattr(config, "num_attention_heads", None) and heads:
-            changes["num_key_value_heads"] = heads
+    has = vars(config)
+    heads = next((changes[name] for name in ("num_attention_heads", "num_heads") if name in changes), None)
+    if "num_key_value_heads" in changes and heads and has["num_key_value_heads"] == has.get("num_attention_heads"):
+        changes["num_key_value_heads"] = heads
+    if has.get("num_experts_per_tok", 0) is None:
+        changes["num_experts_per_tok"] = 2
+    layers, all_layers = changes.get("num_hidden_layers"), has.get("num_hidden_layers")
+    for name, value in has.items():  # a number for each layer
+        if layers and isinstance(value, list) and len(value) == all_layers and not name.startswith("_"):
+            changes[name] = value[:layers]
+        elif layers and name == "per_layer_config" and isinstance(value, dict):
+            changes[name] = {i: one for i, one in value.items() if int(i) < layers}
     if getattr(config, "attention_types", None) and "attention_layers" in vars(config):
         changes |= {"num_layers": 4, "attention_types": [[["global", "local"], 2]]}
-    if preset["heads"] * preset["head"] == preset["model"] == 64 and getattr(config, "head_dim", 0) is None:
+    if preset["heads"] * preset["head"] == preset["model"] == 64 and has.get("head_dim", 0) is None:
         changes["head_dim"] = preset["head"]
-    if getattr(config, "vocab_size", 0) is None:
+    if has.get("vocab_size", 0) is None:
         changes["vocab_size"] = preset["words"]
-    if getattr(config, "prediction_length", 0) is None:
+    if has.get("prediction_length", 0) is None:
         changes["prediction_length"] = 4
-    kinds = getattr(config, "layer_types", None)
-    if isinstance(kinds, list | tuple) and kinds and "num_hidden_layers" in changes and "layer_types" in vars(config):
+    kinds = has.get("layer_types")
+    if isinstance(kinds, list | tuple) and kinds and "num_hidden_layers" in changes:
         changes["num_hidden_layers"] = len(_two_of_each(kinds))
         changes["layer_types"] = _two_of_each(kinds)
     rope = getattr(config, "rope_parameters", None)
     if isinstance(rope, dict) and "mrope_section" in _code(config):
-        changes["rope_parameters"] = _sections(rope, changes | {"head_dim": getattr(config, "head_dim", None) and changes.get("head_dim")})
+        changes["rope_parameters"] = _sections(rope, changes | {"head_dim": has.get("head_dim") and changes.get("head_dim")})
     return changes
 
 

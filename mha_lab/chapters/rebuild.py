@@ -174,7 +174,8 @@ class View:
         for name, x in self.call.inputs.items():
             if "mask" in name:
                 x = x if x.dtype == torch.bool else x > -1e3 if x.is_floating_point() and x.min() < 0 else x > 0 if x.any() else x == 0
-                x = x[:, None] if x.ndim == 3 and len(x) == self.batch else x
+                if x.ndim == 3 and x.shape[1:] == (self.n_q, self.n_k) and self.batch % len(x) == 0:
+                    x = x.repeat(self.batch // len(x), 1, 1)[:, None]  # one for each window of a picture
                 x = x[:, None, None] if x.shape == (self.batch, self.n_k) and x.shape != (self.n_q, self.n_k) else x
                 try:
                     yield name, x.expand(self.batch, -1, self.n_q, self.n_k)
@@ -398,7 +399,7 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
     factor, bias, shift = _affine(query @ key.mT, raw if cap is None else cap * torch.atanh(raw / cap), seen)
     score, kind = (None, None) if cap is None else (SoftcappedScore(cap), None)
     if cap is None:
-        score, kind = _score(bias, seen[0])
+        score, kind = _score(bias, seen.any(0))
     sinks = None
     if scores.shape[-1] > n_k:
         sinks = (scores[..., -1] - shift).mean((0, 2))
@@ -676,14 +677,13 @@ def _fits(product: Tensor, scores: Tensor, seen: Tensor) -> bool:
 
 def _affine(product: Tensor, scores: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """``scores = factor · product + bias + shift``: ``(heads, 1 or n)``, ``(heads, n_q, n_k)``, ``(batch, heads, n_q)``."""
-    if not (seen == seen[:1]).all():
-        raise NotCovered("sparse index")
+    same = (seen == seen[:1]).all()
     s, x = (torch.where(seen, one.double(), 0.0) for one in (product, scores))
-    count = seen.sum(-1, keepdim=True).clamp(min=1)
-    if (s - s.mean(0)).abs().max() < 1e-3 * s.abs().max():
+    count, often = seen.sum(-1, keepdim=True).clamp(min=1), seen.sum(0).clamp(min=1)
+    if torch.where(seen, s - s.sum(0) / often, 0.0).abs().max() < 1e-3 * s.abs().max():
         raise NotCovered("the same in each call")
-    for centred in (False, True):
-        ds, dx = s - s.mean(0), x - x.mean(0)
+    for centred in (False, True) if same else (False,):
+        ds, dx = (torch.where(seen, one - one.sum(0) / often, 0.0) for one in (s, x))
         if centred:
             ds, dx = (torch.where(seen, one - one.sum(-1, keepdim=True) / count, 0.0) for one in (ds, dx))
         top, below = (ds * dx).sum((0, 3)), (ds * ds).sum((0, 3))
@@ -694,7 +694,7 @@ def _affine(product: Tensor, scores: Tensor, seen: Tensor) -> tuple[Tensor, Tens
             if left < CLOSE * dx.abs().max().clamp(min=1e-3):
                 bias = torch.where(seen, x - one[None, :, :, None] * s, 0.0)
                 shift = bias.sum(-1) / count[..., 0] if centred else torch.zeros(bias.shape[:3])
-                bias = (bias - shift[..., None]).mean(0) * seen[0]
+                bias = torch.where(seen, bias - shift[..., None], 0.0).sum(0) / often
                 if bias.abs().max() < CLOSE * x.abs().max():
                     bias = torch.zeros_like(bias)
                 return one.float(), bias.float(), shift.float()
@@ -818,16 +818,14 @@ def _gate(bank: Bank, given: Tensor, merged: Tensor) -> nn.Module | None:
 
 def _mask_kind(views: Sequence[View], seen: Tensor) -> tuple[str, Any, dict[str, bool]]:
     """A name for what queries see, the window, chunk or pattern, and whether each input of masks says what is hidden."""
-    if not (seen == seen[:, :1]).all():
+    given = dict(views[0].masks())
+    by_input = [name for name, x in given.items() if (seen[: len(x)] == x).all()]
+    if not (seen == seen[:1, :1]).all() and not by_input:
         raise NotCovered("sparse index")
-    pattern = seen[0, 0]
+    pattern = seen.any(0).any(0) if by_input else seen[0, 0]
     n_q, n_k = pattern.shape
-    given = {}
-    for name, x in views[0].masks():
-        if (pattern <= x).all() or (pattern <= ~x).all():
-            given[name] = not (pattern <= x).all()
-        else:
-            given[name] = None  # it is not used
+    first = seen[: views[0].batch]
+    given = {name: not (first <= x).all() if (first <= x).all() or (first <= ~x).all() else None for name, x in given.items()}
     kind, size = "own", pattern
     if pattern.all():
         kind, size = "full", None
