@@ -97,12 +97,6 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         changes["num_key_value_heads"] = heads
     if has.get("num_experts_per_tok", 0) is None:
         changes["num_experts_per_tok"] = 2
-    layers, all_layers = changes.get("num_hidden_layers"), has.get("num_hidden_layers")
-    for name, value in has.items():  # a number for each layer
-        if layers and isinstance(value, list) and len(value) == all_layers and not name.startswith("_"):
-            changes[name] = value[:layers]
-        elif layers and name == "per_layer_config" and isinstance(value, dict):
-            changes[name] = {i: one for i, one in value.items() if int(i) < layers}
     if getattr(config, "attention_types", None) and "attention_layers" in vars(config):
         changes |= {"num_layers": 4, "attention_types": [[["global", "local"], 2]]}
     if preset["heads"] * preset["head"] == preset["model"] == 64 and has.get("head_dim", 0) is None:
@@ -115,6 +109,12 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
     if isinstance(kinds, list | tuple) and kinds and "num_hidden_layers" in changes:
         changes["num_hidden_layers"] = len(_two_of_each(kinds))
         changes["layer_types"] = _two_of_each(kinds)
+    layers, all_layers = changes.get("num_hidden_layers"), has.get("num_hidden_layers")
+    for name, value in has.items():  # a number for each layer
+        if layers and isinstance(value, list) and len(value) == all_layers and not name.startswith("_"):
+            changes[name] = value[:layers]
+        elif layers and name == "per_layer_config" and isinstance(value, dict):
+            changes[name] = {i: one for i, one in value.items() if int(i) < layers}
     rope = getattr(config, "rope_parameters", None)
     if isinstance(rope, dict) and "mrope_section" in _code(config):
         changes["rope_parameters"] = _sections(rope, changes | {"head_dim": has.get("head_dim") and changes.get("head_dim")})
