@@ -20,7 +20,14 @@ from tqdm import tqdm
 from mha_lab.chapters import published
 
 SECONDS, BYTES = 60, 8 * 2**30  # of one family
-NO_SOFTMAX = ("holds another", "another kernel", "delta rule", "state space", "linear attention", "deformable")
+NO_SOFTMAX = (
+    "holds another",
+    "another kernel",
+    "delta rule",
+    "state space",
+    "linear attention",
+    "deformable",
+)
 
 
 def report() -> None:
@@ -41,7 +48,7 @@ def taken(names: Iterable[str], at_once: int | None = None) -> Iterator[tuple[st
     """Each family's name and rows, in the order in which they end."""
     import torch
     import transformers.generation
-    import transformers.modeling_utils  # noqa: F401
+    import transformers.modeling_utils
 
     from bench.census import families
 
@@ -89,14 +96,19 @@ def _start(name: str, file: Path) -> int:
 
 
 def shares(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """How many classes and families are equal, of all with a softmax and of the text decoders; and why not."""
+    """How many classes and families with a softmax are equal, of all and of text decoders, and why not."""
     rows = [row for row in rows if row["reason"] not in NO_SOFTMAX]
     lines = []
     for title, some in (("all", rows), ("text decoders", [r for r in rows if r["kind"] == "text decoder"])):
         families = {row["folder"]: True for row in some}
         for row in some:
             families[row["folder"]] &= row["result"] == "equal"
-        for what, equal in (("classes", [r["result"] == "equal" for r in some]), ("families", list(families.values()))):
-            lines.append(f"{title}: {sum(equal)} of {len(equal)} {what} equal, {sum(equal) / max(1, len(equal)):.1%}")
+        for what, equal in (
+            ("classes", [r["result"] == "equal" for r in some]),
+            ("families", list(families.values())),
+        ):
+            lines.append(
+                f"{title}: {sum(equal)} of {len(equal)} {what} equal, {sum(equal) / max(1, len(equal)):.1%}"
+            )
     reasons = Counter(row["reason"] or "differs" for row in rows if row["result"] != "equal")
     return [*lines, *(f"{count:4} {reason}" for reason, count in reasons.most_common())]

@@ -16,7 +16,11 @@ from mha_lab.chapters.observe import Call, observed
 from mha_lab.chapters.rebuild import NotCovered, rebuild
 
 EQUAL = 1e-5  # the largest difference in float32
-FIT, ENOUGH, SECONDS = 3, 4, 6  # calls to read from; layers of one class; of a process, after which no model is built
+FIT, ENOUGH, SECONDS = (
+    3,
+    4,
+    6,
+)  # calls to read from; layers of one class; of a process, after which no model is built
 
 
 def files() -> dict[str, Path]:
@@ -69,8 +73,20 @@ def rows(name: str) -> list[dict[str, Any]]:
         elif one not in found and re.search("Flash|Sdpa", one):
             found[one] = [{"kind": "", "result": "not covered", "reason": "another kernel"}]
         elif one not in found:
-            found[one] = [{"kind": "", "result": "not covered", "reason": _why(errors), "error": " | ".join(errors)[:600]}]
-    told = {"version": version(), "folder": name.partition(".")[0], "file": name.partition(".")[2], "year": year(Path(module.__file__))}
+            found[one] = [
+                {
+                    "kind": "",
+                    "result": "not covered",
+                    "reason": _why(errors),
+                    "error": " | ".join(errors)[:600],
+                }
+            ]
+    told = {
+        "version": version(),
+        "folder": name.partition(".")[0],
+        "file": name.partition(".")[2],
+        "year": year(Path(module.__file__)),
+    }
     return [told | {"class": one, **_worst(tries)} for one, tries in found.items()]
 
 
@@ -90,7 +106,13 @@ def year(path: Path) -> int | None:
 def stopped(name: str) -> list[dict[str, Any]]:
     """The rows of a family whose process has ended before it wrote them."""
     path = files()[name]
-    row = {"version": version(), "year": year(path), "kind": "", "result": "not covered", "reason": "too large"}
+    row = {
+        "version": version(),
+        "year": year(path),
+        "kind": "",
+        "result": "not covered",
+        "reason": "too large",
+    }
     return [row | {"class": one} for one in classes(path)]
 
 
@@ -132,7 +154,11 @@ def _watched(model: nn.Module, file: str, called: set[str], errors: list[str]) -
     for part in model.modules():
         if isinstance(part, PreTrainedModel) and part not in done:
             some: set[str] = set()
-            hooks = [one.register_forward_pre_hook(lambda one, _: some.add(type(one).__name__)) for one in part.modules()]  # noqa: B023
+
+            def note(one: nn.Module, _: Any, some: set[str] = some) -> None:
+                some.add(type(one).__name__)
+
+            hooks = [one.register_forward_pre_hook(note) for one in part.modules()]
             runs = _runs(part, tiny.inputs, errors)
             for hook in hooks:
                 hook.remove()
@@ -143,7 +169,7 @@ def _watched(model: nn.Module, file: str, called: set[str], errors: list[str]) -
 
 
 def _alone(model: nn.Module, file: str, wanted: set[str], errors: list[str]) -> Iterator[Sequence[Call]]:
-    """The calls of the layers of these classes, each by itself: its model takes only inputs of a special form."""
+    """The calls of layers of these classes, each by itself: the model takes only inputs of its own form."""
     for part in model.modules():
         if type(part).__name__ in wanted and type(part).__module__ == file:
             for calls in _same(_runs(part, tiny.arguments, errors), file):
@@ -190,12 +216,18 @@ def _same(runs: list[list[Call]], file: str) -> Iterator[Sequence[Call]]:
 
 def _config(model: nn.Module, layer: nn.Module) -> Any:
     """The layer's, or that of the innermost model that holds it."""
-    holders = [part for part in model.modules() if hasattr(part, "config") and any(layer is one for one in part.modules())]
+    holders = [
+        part
+        for part in model.modules()
+        if hasattr(part, "config") and any(layer is one for one in part.modules())
+    ]
     return holders[-1].config
 
 
 @torch.no_grad()
-def _runs(model: nn.Module, inputs: Callable[[nn.Module], Iterator[dict[str, Any]]], errors: list[str]) -> list[list[Call]]:
+def _runs(
+    model: nn.Module, inputs: Callable[[nn.Module], Iterator[dict[str, Any]]], errors: list[str]
+) -> list[list[Call]]:
     """What ``observed`` saw in each of some runs on inputs of the same shape."""
     for kind in itertools.count():
         if time.process_time() > 2 * SECONDS:
@@ -221,7 +253,7 @@ def _runs(model: nn.Module, inputs: Callable[[nn.Module], Iterator[dict[str, Any
 
 
 def _tried(calls: Sequence[Call], model: nn.Module) -> dict[str, Any] | None:
-    """A row: the result, the difference or the reason, and the features; ``None`` if its input never changes."""
+    """A row: the result, the difference or reason, the features; ``None`` if the input is always the same."""
     first = torch.cat([next(iter(call.inputs.values())).float() for call in calls])
     if (first - first[:1]).abs().max() < 1e-6:  # learned queries
         return None
@@ -234,9 +266,17 @@ def _tried(calls: Sequence[Call], model: nn.Module) -> dict[str, Any] | None:
             return None
         return _told(calls[0], model) | {"result": "not covered", "reason": str(why)}
     except Exception as error:
-        return _told(calls[0], model) | {"result": "not covered", "reason": "error", "error": repr(error)[:200]}
+        return _told(calls[0], model) | {
+            "result": "not covered",
+            "reason": "error",
+            "error": repr(error)[:200],
+        }
     compared = "alone" if calls[0].alone else "output" if made.out is None else "projection"
-    row = _told(calls[0], model, made.features["mask"]) | made.features | {"difference": difference, "largest": largest, "compared": compared}
+    row = (
+        _told(calls[0], model, made.features["mask"])
+        | made.features
+        | {"difference": difference, "largest": largest, "compared": compared}
+    )
     if not largest > 1e-3:
         return row | {"result": "not covered", "reason": "output of zeros"}
     return row | {"result": "equal" if difference <= EQUAL else "differs", "reason": ""}
@@ -248,30 +288,49 @@ def _told(call: Call, model: nn.Module, mask: str = "") -> dict[str, Any]:
     rope = getattr(config, "rope_parameters", None) or {}
     rope = rope.get(getattr(call.module, "layer_type", None), rope)
     masks = [x for name, x in call.inputs.items() if "mask" in name and x.ndim == 4 and x.shape[2] > 1]
-    causal = any(x[0, 0, 0, -1] < x[0, 0, -1, -1] or x[0, 0, 0, -1] < x[0, 0, 0, 0] for x in map(Tensor.float, masks))
-    cross = "Cross" in type(call.module).__name__ or any("encoder_hidden" in n or "key_value" in n for n in call.inputs)
-    return {"kind": kind(config, mask or ("causal" if causal else ""), cross), "scaling": rope.get("rope_type")}
+    causal = any(
+        x[0, 0, 0, -1] < x[0, 0, -1, -1] or x[0, 0, 0, -1] < x[0, 0, 0, 0] for x in map(Tensor.float, masks)
+    )
+    cross = "Cross" in type(call.module).__name__ or any(
+        "encoder_hidden" in n or "key_value" in n for n in call.inputs
+    )
+    return {
+        "kind": kind(config, mask or ("causal" if causal else ""), cross),
+        "scaling": rope.get("rope_type"),
+    }
 
 
 def _worst(tries: list[dict[str, Any]]) -> dict[str, Any]:
-    """The row of all layers of a class: the first that is not equal, or the one with the largest difference."""
+    """Of all layers of a class: the first that is not equal, or the one with the largest difference."""
     order = ["not covered", "differs", "equal"]
     worst = min(tries, key=lambda row: (order.index(row["result"]), -row.get("difference", 0)))
     windows = {row["window"] for row in tries if row.get("window")}
     masks = sorted({row["mask"] for row in tries if row.get("mask")})
-    return worst | {"layers": len(tries), "masks": " + ".join(masks), "windows": " + ".join(map(str, windows))}
+    return worst | {
+        "layers": len(tries),
+        "masks": " + ".join(masks),
+        "windows": " + ".join(map(str, windows)),
+    }
 
 
 def _without_softmax(name: str) -> str:
     """What a module does that has run without a softmax of its own."""
-    kinds = {"Delta|KDA|GatedDelta": "delta rule", "Mamba|SSM|Mixer": "state space", "Linear|Lightning": "linear attention", "Deformable|Deform": "deformable"}
+    kinds = {
+        "Delta|KDA|GatedDelta": "delta rule",
+        "Mamba|SSM|Mixer": "state space",
+        "Linear|Lightning": "linear attention",
+        "Deformable|Deform": "deformable",
+    }
     return next((kind for pattern, kind in kinds.items() if re.search(pattern, name)), "holds another")
 
 
-PARTS = r"(Output|Loss|Structure|NoAttention|Block|Layer|Merger|Map)$"  # what is named after attention, but is none
+# What is named after attention, but is none.
+PARTS = r"(Output|Loss|Structure|NoAttention|Block|Layer|Merger|Map)$"
 
 
 def _why(errors: list[str]) -> str:
     if any("requires" in e and ("library" in e or "backend" in e or "install" in e) for e in errors):
         return "needs a package"
-    return "does not build" if errors and all(error.startswith("build") for error in errors) else "not reached"
+    return (
+        "does not build" if errors and all(error.startswith("build") for error in errors) else "not reached"
+    )

@@ -11,17 +11,20 @@ from torch import Tensor, nn
 
 BATCH, N = 3, 13
 # What a name of a size becomes, in the order in which it is tried; the first pattern that matches counts.
-HEADS = r"(num_|n_)?((encoder|decoder|attention|attn|query|cross|enc|dec|q)_)*(num_|n_)?(attention_|attn_|query_)?(heads?|nhead)"
+HEADS = (
+    r"(num_|n_)?((encoder|decoder|attention|attn|query|cross|enc|dec|q)_)*(num_|n_)?"
+    r"(attention_|attn_|query_)?(heads?|nhead)"
+)
 PATTERNS = (
     (r"(num_key_value_heads|num_kv_heads|n_kv_heads?|n_head_kv|kv_heads|num_key_value_groups)", "kv_heads"),
     (r".*swa_num_key_value_heads|.*_num_key_value_heads|num_global_key_value_heads", "kv_heads"),
     (rf"{HEADS}|num_attention_heads_\w+|\w*_num_attention_heads|\w+_attention_heads", "heads"),
-    (r"(attention_|global_|swa_)?(head_dim|v_head_dim|d_kv|kv_channels|attention_head_dim|d_head|head_size)", "head"),
+    (r"(attention_|global_|swa_)?(head_dim|v_head_dim|d_kv|kv_channels|d_head|head_size)", "head"),
     (r"qk_rope_head_dim|rotary_dim", "rope"),
     (r"mamba_(n|num)_heads|n_mamba_heads", "heads"),
     (r"max_source_positions", "frames"),
     (r"(moe_)?(num|n)_(routed_|local_)?experts", "experts"),
-    (r"(moe_)?num_experts_per_tok\w*|moe_topk|moe_k|num_experts_per_token|top_k_experts|moe_top_k|n_group|num_expert_groups", "few"),
+    (r"(moe_)?num_experts_per_tok\w*|moe_topk|moe_k|moe_top_k|n_group|num_expert_groups", "few"),
     (r"topk_group", "one"),
     (r"image_embedding_size", "side"),
     (r"num_(object_|latent_)?queries", "queries"),
@@ -34,25 +37,30 @@ PATTERNS = (
      r"|hidden_dim_ffn|feed_forward_size|mlp_hidden_size|ff_dim)", "ff"),
     (r"hidden_size_per_layer_input|altup_size", "narrow"),
     (r"(\w+_)?(hidden_size|d_model|n_embd|embed_dim|hidden_dim|model_dim|encoder_dim|decoder_dim|embedding_size"
-     r"|projection_dim|dim|emb_dim|embed_size|out_hidden_size|output_dim|encoder_hidden|text_dim|vision_dim)", "model"),
+     r"|projection_dim|dim|emb_dim|embed_size|out_hidden_size|output_dim|encoder_hidden|text_dim|vision_dim)",
+     "model"),
     (r"(num_|n_)?(hidden_|encoder_|decoder_|attention_)*(layers?|blocks?)|depth|num_hidden_layers|\w+_num_hidden_layers"
-     r"|num_(?!feat|conv)(\w+_)?layers|(\w+_)?(encoder|decoder|transformer|hidden|fusion|lm|text)_layers|n_layers|\w+_depth", "layers"),
+     r"|num_(?!feat|conv)(\w+_)?layers|(\w+_)?(encoder|decoder|transformer|hidden|fusion|lm|text)_layers"
+     r"|n_layers|\w+_depth", "layers"),
 )  # fmt: skip
 SMALL = {
-    "heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, "model": 96, "narrow": 8,
-    "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512, "side": 4, "queries": 7, "layers": 2,
+    "layers": 2, "heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, 
+    "model": 96, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512, "side": 4,
+    "queries": 7,
 }  # fmt: skip
 PRESETS = (  # the first that builds and runs counts
     SMALL,
     SMALL | {"layers": 10},
     SMALL | {"heads": 4, "nope": 8, "rank": 16, "ff": 64, "model": 64},
-    SMALL | {"heads": 4, "kv_heads": 4, "head": 32, "rope": 16, "nope": 16, "rank": 32, "ff": 128, "model": 128},
-    SMALL | {"heads": 2, "kv_heads": 1, "head": 128, "rope": 64, "nope": 64, "rank": 32, "ff": 64, "model": 256},
+    SMALL
+    | {"heads": 4, "kv_heads": 4, "head": 32, "rope": 16, "nope": 16, "rank": 32, "ff": 128, "model": 128},
+    SMALL
+    | {"heads": 2, "kv_heads": 1, "head": 128, "rope": 64, "nope": 64, "rank": 32, "ff": 64, "model": 256},
 )
 
 
 def tiny(kind: type, preset: dict[str, int]) -> Any:
-    """A configuration of this class with small sizes: all that says what the attention is stays its default."""
+    """A configuration of this class with small sizes, windows and caps; all else stays its default."""
     return kind(**_changes(kind(), preset))
 
 
@@ -64,8 +72,14 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         if hasattr(value, "to_dict"):
             if value.model_type == "timm_backbone":
                 changes |= {name: _backbone(), "use_timm_backbone": False, "backbone": None}
-            elif inner := _changes(value, preset | {"layers": 99} if getattr(value, "out_features", None) else preset):
-                kept = {k: v for k, v in value.to_diff_dict().items() if k not in ("model_type", "transformers_version")}
+            elif inner := _changes(
+                value, preset | {"layers": 99} if getattr(value, "out_features", None) else preset
+            ):
+                kept = {
+                    k: v
+                    for k, v in value.to_diff_dict().items()
+                    if k not in ("model_type", "transformers_version")
+                }
                 changes[name] = type(value)(**(kept | inner))
         elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
             size = next((size for pattern, size in PATTERNS if re.fullmatch(pattern, name)), None)
@@ -85,7 +99,11 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
             changes[name] = 2.0  # so low that it is felt
         elif name in ("depths", "layer_depths") and isinstance(value, list | tuple):
             changes[name] = type(value)(min(depth, 2) for depth in value)
-    before = {getattr(config, name): size for name, size in changes.items() if isinstance(size, int) and size == preset["model"]}
+    before = {
+        getattr(config, name): size
+        for name, size in changes.items()
+        if isinstance(size, int) and size == preset["model"]
+    }
     for name, value in vars(config).items():  # [256, 256, 256] beside a width of 256
         if isinstance(value, list) and value and all(type(one) is int and one in before for one in value):
             changes[name] = [before[one] for one in value]
@@ -93,7 +111,11 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         changes["use_cache"] = False
     has = vars(config)
     heads = next((changes[name] for name in ("num_attention_heads", "num_heads") if name in changes), None)
-    if "num_key_value_heads" in changes and heads and has["num_key_value_heads"] == has.get("num_attention_heads"):
+    if (
+        "num_key_value_heads" in changes
+        and heads
+        and has["num_key_value_heads"] == has.get("num_attention_heads")
+    ):
         changes["num_key_value_heads"] = heads
     if has.get("num_experts_per_tok", 0) is None:
         changes["num_experts_per_tok"] = 2
@@ -117,7 +139,9 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
             changes[name] = {i: one for i, one in value.items() if int(i) < layers}
     rope = getattr(config, "rope_parameters", None)
     if isinstance(rope, dict) and "mrope_section" in _code(config):
-        changes["rope_parameters"] = _sections(rope, changes | {"head_dim": has.get("head_dim") and changes.get("head_dim")})
+        changes["rope_parameters"] = _sections(
+            rope, changes | {"head_dim": has.get("head_dim") and changes.get("head_dim")}
+        )
     return changes
 
 
@@ -142,7 +166,12 @@ def _backbone() -> Any:
     """A small convolution network that needs no other package."""
     from transformers import ResNetConfig
 
-    return ResNetConfig(embedding_size=8, hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], out_features=["stage2", "stage3", "stage4"])
+    return ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[8, 8, 8, 8],
+        depths=[1, 1, 1, 1],
+        out_features=["stage2", "stage3", "stage4"],
+    )
 
 
 def _code(config: Any) -> str:
@@ -208,7 +237,9 @@ def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
     channels = _first(vision, "num_channels", "in_channels", "in_chans") or 3
     side = _first(vision, "image_size", "img_size") or 64
     height, wide = side if isinstance(side, list | tuple) else (side, side)
-    mels = _first(audio, "num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim", "n_mels") or 80
+    mels = (
+        _first(audio, "num_mel_bins", "input_feat_per_channel", "feature_size", "input_dim", "n_mels") or 80
+    )
     frames = 2 * (_first(audio, "max_source_positions") or 60)
     options = {
         "input_ids": ids,
@@ -232,7 +263,14 @@ def inputs(model: nn.Module) -> Iterator[dict[str, Any]]:
     yield words
     for name in ("input_ids", "pixel_values", "input_features", "input_values"):
         if name in words and len(words) > 1:
-            yield {name: words[name], **({} if name != "input_ids" or "decoder_input_ids" not in words else {"decoder_input_ids": words["decoder_input_ids"]})}
+            yield {
+                name: words[name],
+                **(
+                    {}
+                    if name != "input_ids" or "decoder_input_ids" not in words
+                    else {"decoder_input_ids": words["decoder_input_ids"]}
+                ),
+            }
     if "input_features" in words:
         yield words | {"input_features": torch.randn(BATCH, 60, mels)}
         yield {"input_features": torch.randn(BATCH, 1, _first(audio, "spec_size") or 64, mels)}
@@ -265,26 +303,44 @@ def _first(config: Any, *names: str) -> Any:
 def arguments(layer: nn.Module) -> Iterator[dict[str, Any]]:
     """What one layer may take, for a layer that its model calls only with inputs of a special form."""
     takes = inspect.signature(layer.forward).parameters
-    linear = [part for part in layer.modules() if isinstance(part, nn.Linear) or type(part).__name__ == "Conv1D"]
+    linear = [
+        part for part in layer.modules() if isinstance(part, nn.Linear) or type(part).__name__ == "Conv1D"
+    ]
     if not linear:
         return
     widths = [one.in_features if isinstance(one, nn.Linear) else one.weight.shape[0] for one in linear]
-    keys = next((one.in_features for name, one in layer.named_modules() if isinstance(one, nn.Linear) and re.search("k_proj|key|kv", name)), widths[0])
+    keys = next(
+        (
+            one.in_features
+            for name, one in layer.named_modules()
+            if isinstance(one, nn.Linear) and re.search("k_proj|key|kv", name)
+        ),
+        widths[0],
+    )
     cross = any(re.search("encoder_hidden_states|key_value_states|context", name) for name in takes)
     for shape in ((BATCH, N), (N,), (BATCH, 4, 4)):
         n = shape[-1] if len(shape) < 3 else 16
         at = torch.arange(n)
         given: dict[str, Any] = {}
         for i, (name, takes_one) in enumerate(takes.items()):
-            needed = takes_one.default is inspect.Parameter.empty and takes_one.kind is takes_one.POSITIONAL_OR_KEYWORD
+            needed = (
+                takes_one.default is inspect.Parameter.empty
+                and takes_one.kind is takes_one.POSITIONAL_OR_KEYWORD
+            )
             if i == 0:
                 given[name] = torch.randn(*shape, widths[0])
             elif re.search("encoder_hidden_states|key_value_states|context", name) and "mask" not in name:
                 if needed or "Cross" in type(layer).__name__:
                     given[name] = torch.randn(BATCH, N + 4, keys)
-            elif re.search("mask", name) and (needed or (name == "attention_mask" and len(shape) == 2 and not cross)):
+            elif re.search("mask", name) and (
+                needed or (name == "attention_mask" and len(shape) == 2 and not cross)
+            ):
                 seen = torch.ones(n, n, dtype=torch.bool).tril()
-                given[name] = torch.zeros(n, n).masked_fill(~seen, torch.finfo(torch.float32).min).expand(shape[0] if len(shape) > 1 else 1, 1, n, n)
+                given[name] = (
+                    torch.zeros(n, n)
+                    .masked_fill(~seen, torch.finfo(torch.float32).min)
+                    .expand(shape[0] if len(shape) > 1 else 1, 1, n, n)
+                )
             elif name in ("position_embeddings", "cos", "rotary_pos_emb", "cos_sin"):
                 width = _first(layer, "head_dim", "attention_head_size", "d_k")
                 if width:

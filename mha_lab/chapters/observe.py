@@ -43,7 +43,9 @@ def observed(model: nn.Module) -> Iterator[list[Call]]:
 
     def enter(module: nn.Module, args: tuple, kwargs: dict) -> None:
         small = sum(1 for _ in module.modules()) <= MOST_PARTS
-        stack.append(Call(module, dict(_tensors(module, args, kwargs)) if small and any(module.children()) else {}))
+        stack.append(
+            Call(module, dict(_tensors(module, args, kwargs)) if small and any(module.children()) else {})
+        )
 
     def leave(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         call = stack.pop()
@@ -90,7 +92,9 @@ class _Steps(TorchFunctionMode):
         super().__init__()
         self.step = step
 
-    def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
         if name == "scaled_dot_product_attention":
@@ -114,8 +118,8 @@ class _Steps(TorchFunctionMode):
         return result
 
     def _kernel(
-        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, 
+        dropout_p: float = 0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> Tensor:  # fmt: skip
         if enable_gqa:
             times = query.shape[-3] // key.shape[-3]
@@ -135,8 +139,10 @@ class _Steps(TorchFunctionMode):
         return result
 
 
-def _by_letters(equation: str, first: Tensor, second: Tensor, result: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """``einsum`` as a matrix product, if it is one: one axis is summed, and the result's last two are rows and columns."""
+def _by_letters(
+    equation: str, first: Tensor, second: Tensor, result: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """``einsum`` as a matrix product, if it is one: one axis is summed, each tensor has one of its own."""
     sides, _, out = equation.replace(" ", "").partition("->")
     letters = sides.split(",")
     summed = set(letters[0]) & set(letters[1]) - set(out)
@@ -173,5 +179,7 @@ def _first(output: Any) -> Tensor | None:
     """The first tensor of what a module returns."""
     if isinstance(output, Tensor):
         return output
-    parts = output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else ()
+    parts = (
+        output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else ()
+    )
     return next((one for one in map(_first, parts) if one is not None), None)

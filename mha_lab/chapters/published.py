@@ -153,8 +153,9 @@ MODELS = {
 
 CENSUS = Path(__file__).with_name("census.csv")
 CENSUS_COLUMNS = (
-    "version", "folder", "file", "class", "kind", "year", "result", "difference", "largest", "reason", "compared", "layers", "heads",
-    "kv_heads", "d_k", "d_v", "packed", "linear_bias", "latent", "positions", "layout", "share", "base", "scaling",
+    "version", "folder", "file", "class", "kind", "year", "result", "difference", "largest", "reason",
+    "compared", "layers", "heads", "kv_heads", "d_k", "d_v", "packed", "linear_bias", "latent", "positions",
+    "layout", "share", "base", "scaling",
     "norm", "scale", "temperature", "cap", "masks", "windows", "sinks", "gate", "bias", "cross", "output",
 )  # fmt: skip
 

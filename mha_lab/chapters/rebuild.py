@@ -35,7 +35,9 @@ class Projection(nn.Module):
         columns, factors: which columns are the result, and times what.
     """
 
-    def __init__(self, parts: Sequence[tuple[nn.Module, Tensor, int]], columns: Tensor, factors: Tensor) -> None:
+    def __init__(
+        self, parts: Sequence[tuple[nn.Module, Tensor, int]], columns: Tensor, factors: Tensor
+    ) -> None:
         super().__init__()
         self.parts = nn.ModuleList(part for part, *_ in parts)
         self.reads, self.groups = [reads for _, reads, _ in parts], [groups for *_, groups in parts]
@@ -125,9 +127,19 @@ class View:
         at = kinds.index("softmax")
         _, scores, weights, _ = call.steps[at]
         n_q, self.n_k = scores.shape[-2:]
-        before = [s for s in call.steps[:at] if s[0] == "product" and s[3].shape[-2] == n_q
-                  and s[3].shape[-1] in (self.n_k, self.n_k - 1) and s[3].numel() // s[3].shape[-1] == scores.numel() // self.n_k]  # fmt: skip
-        after = [s for s in call.steps[at:] if s[0] == "product" and s[1].shape[-2] == n_q and s[2].shape[-1] in (self.n_k, self.n_k - 1)]
+        before = [
+            s
+            for s in call.steps[:at]
+            if s[0] == "product"
+            and s[3].shape[-2] == n_q
+            and s[3].shape[-1] in (self.n_k, self.n_k - 1)
+            and s[3].numel() // s[3].shape[-1] == scores.numel() // self.n_k
+        ]
+        after = [
+            s
+            for s in call.steps[at:]
+            if s[0] == "product" and s[1].shape[-2] == n_q and s[2].shape[-1] in (self.n_k, self.n_k - 1)
+        ]
         if not before or not after:
             raise NotCovered("other scores")
         (_, query, key, _), (_, _, value, context) = before[0], after[0]
@@ -138,7 +150,9 @@ class View:
         )
         self.value = self._heads(value.mT)
         heads = self.scores.shape[1]
-        self.query, self.key, self.value = (x.expand(-1, heads, -1, -1) for x in (self.query, self.key, self.value))
+        self.query, self.key, self.value = (
+            x.expand(-1, heads, -1, -1) for x in (self.query, self.key, self.value)
+        )
 
     def _batch(self, scores: Tensor) -> int:
         if scores.ndim > 3:
@@ -173,10 +187,22 @@ class View:
         """The masks among the inputs, as booleans that fit the scores."""
         for name, x in self.call.inputs.items():
             if "mask" in name:
-                x = x if x.dtype == torch.bool else x > -1e3 if x.is_floating_point() and x.min() < 0 else x > 0 if x.any() else x == 0
+                x = (
+                    x
+                    if x.dtype == torch.bool
+                    else x > -1e3
+                    if x.is_floating_point() and x.min() < 0
+                    else x > 0
+                    if x.any()
+                    else x == 0
+                )
                 if x.ndim == 3 and x.shape[1:] == (self.n_q, self.n_k) and self.batch % len(x) == 0:
                     x = x.repeat(self.batch // len(x), 1, 1)[:, None]  # one for each window of a picture
-                x = x[:, None, None] if x.shape == (self.batch, self.n_k) and x.shape != (self.n_q, self.n_k) else x
+                x = (
+                    x[:, None, None]
+                    if x.shape == (self.batch, self.n_k) and x.shape != (self.n_q, self.n_k)
+                    else x
+                )
                 try:
                     yield name, x.expand(self.batch, -1, self.n_q, self.n_k)
                 except RuntimeError:
@@ -188,7 +214,10 @@ class View:
         if any(x is None or not x.is_floating_point() for x in found):
             return None
         if names[0] == ",":
-            if any(x.ndim != 3 or len(x) != self.batch for x in found) or found[0].shape[2] != found[1].shape[2]:
+            if (
+                any(x.ndim != 3 or len(x) != self.batch for x in found)
+                or found[0].shape[2] != found[1].shape[2]
+            ):
                 return None
             return None if found[0].shape[1] + found[1].shape[1] != n else torch.cat(found, dim=1)
         found = [self.tokens(x, n) for x in found]
@@ -203,7 +232,9 @@ class Bank:
     def __init__(self, views: Sequence[View], n: int) -> None:
         self.columns = torch.empty(0)
         self.roots: list[tuple[tuple[str, ...], int, int]] = []
-        self.nodes: list[tuple[nn.Module, Tensor | None, int, int, bool]] = []  # and first column, whether it holds everywhere
+        self.nodes: list[
+            tuple[nn.Module, Tensor | None, int, int, bool]
+        ] = []  # and first column, whether it holds everywhere
         self.views, self.n = views, n
         for name in views[0].call.inputs:
             self._root((name,))
@@ -228,7 +259,9 @@ class Bank:
 
     def _node(self, parts: Sequence[tuple[nn.Module, Tensor, Tensor]]) -> None:
         module = parts[0][0]
-        given, made = ([v.tokens(p[i], self.n) for v, p in zip(self.views, parts, strict=True)] for i in (1, 2))
+        given, made = (
+            [v.tokens(p[i], self.n) for v, p in zip(self.views, parts, strict=True)] for i in (1, 2)
+        )
         if any(x is None for x in (*given, *made)):
             return
         given, made = torch.cat(given), torch.cat(made)
@@ -246,7 +279,7 @@ class Bank:
         self.nodes.append((part, reads, groups, self._add(made), found is not None and found[2]))
 
     def find(self, target: Tensor) -> tuple[Tensor, Tensor, bool] | None:
-        """For each column: which one of the bank it is, times what, and whether at all tokens or the first only."""
+        """For each column: which one of the bank it is, times what, and if at all tokens or only one."""
         if not self.columns.numel():
             return None
         for everywhere in (True, False):
@@ -288,7 +321,7 @@ class Found:
         self.before = self._raw()
 
     def _raw(self) -> nn.Module | None:
-        """The norm of each head that comes after positions, if there is one; then ``index`` is what it reads."""
+        """The norm of each head that comes after positions, if any; then ``index`` is what it reads."""
         node = next((n for n in self.bank.nodes if self._within(n, self.index)), None)
         if node is None or node[4] or node[1] is None or isinstance(node[0], nn.Linear):
             return None
@@ -298,12 +331,22 @@ class Found:
 
     @staticmethod
     def _within(node: tuple, index: Tensor) -> bool:
-        size = node[0].out_features if isinstance(node[0], nn.Linear) else len(node[1]) if node[1] is not None else 0
+        size = (
+            node[0].out_features
+            if isinstance(node[0], nn.Linear)
+            else len(node[1])
+            if node[1] is not None
+            else 0
+        )
         return bool(((index >= node[3]) & (index < node[3] + size)).all())
 
     def plain(self) -> Tensor:
         """``(batch, heads, n, width)``, before positions."""
-        return (self.bank.columns[..., self.index] * self.factors).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return (
+            (self.bank.columns[..., self.index] * self.factors)
+            .unflatten(-1, (self.heads, -1))
+            .transpose(1, 2)
+        )
 
     def take(self, columns: Tensor, heads: int) -> None:
         """Only these columns, or in this order."""
@@ -335,14 +378,20 @@ class Found:
         names, start, width = self.bank.roots[roots.pop()]
         nodes = [self.bank.nodes[i] for i in sorted(needed)]
         modules = [node[0] for node in nodes]
-        if len(nodes) == 1 and isinstance(nodes[0][0], nn.Linear) and torch.equal(nodes[0][1] - start, torch.arange(width)):
+        if (
+            len(nodes) == 1
+            and isinstance(nodes[0][0], nn.Linear)
+            and torch.equal(nodes[0][1] - start, torch.arange(width))
+        ):
             return names, width, _rows(nodes[0][0], self.index - nodes[0][3], self.factors), modules
         place = torch.full((self.bank.columns.shape[-1],), -1)
         place[start : start + width] = torch.arange(width)
         parts = []
         for node in nodes:
             parts.append((node[0], place[node[1]], node[2]))
-            place[node[3] : node[3] + _size(node)] = torch.arange(_size(node)) + width + sum(map(_size, nodes[: len(parts) - 1]))
+            place[node[3] : node[3] + _size(node)] = (
+                torch.arange(_size(node)) + width + sum(map(_size, nodes[: len(parts) - 1]))
+            )
         return names, width, Projection(parts, place[self.index], self.factors), modules
 
 
@@ -361,7 +410,8 @@ class Rebuilt:
         """The largest difference from the original's output in ``call``, and the largest number there."""
         view = View(call)
         query, key, value = (
-            view.source(names, n) for names, n in zip(self.sources, (view.n_q, view.n_k, view.n_k), strict=True)
+            view.source(names, n)
+            for names, n in zip(self.sources, (view.n_q, view.n_k, view.n_k), strict=True)
         )
         mask = _mask(self.mask, view)
         ours, _ = self.layer(query, key, value, mask=mask)
@@ -383,7 +433,9 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
         NotCovered: it does something else than our layer can; the message says what.
     """
     views = [View(call) for call in calls]
-    query, key, value, scores, weights, context = (torch.cat([getattr(v, name) for v in views]) for name in View.PARTS)
+    query, key, value, scores, weights, context = (
+        torch.cat([getattr(v, name) for v in views]) for name in View.PARTS
+    )
     heads, d_k, d_v, n_q, n_k = query.shape[1], query.shape[-1], value.shape[-1], query.shape[2], key.shape[2]
     bank_q = Bank(views, n_q)
     bank_k = bank_q if n_q == n_k else Bank(views, n_k)
@@ -417,9 +469,11 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
     else:
         q.factors = q.factors * scale.expand(heads, 1).reshape(-1).repeat_interleave(d_k)
     out, number, gate, norm, at = _output(views, bank_q, context)
-    (names_q, width_q, q_proj, used_q), (names_k, width_k, k_proj, used_k), (names_v, width_v, v_proj, used_v) = (
-        one.build() for one in (q, k, v)
-    )
+    (
+        (names_q, width_q, q_proj, used_q),
+        (names_k, width_k, k_proj, used_k),
+        (names_v, width_v, v_proj, used_v),
+    ) = (one.build() for one in (q, k, v))
     layer = MultiHeadAttention(
         out.out_features, heads, d_k=d_k, d_v=d_v, num_kv_heads=kv_heads, qdim=width_q, kdim=width_k,
         vdim=width_v, sinks=sinks is not None, score=score,
@@ -434,7 +488,8 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
     norms = [part for part in used_q if not isinstance(part, nn.Linear)]
     linear = [[id(part) for part in used if isinstance(part, nn.Linear)] for used in (used_q, used_k, used_v)]
     features = positions | {
-        "heads": heads, "kv_heads": kv_heads, "d_k": d_k, "d_v": d_v, "mask": mask[0], "sinks": sinks is not None,
+        "heads": heads, "kv_heads": kv_heads, "d_k": d_k, "d_v": d_v, "mask": mask[0],
+        "sinks": sinks is not None,
         "window": mask[1] if mask[0] in ("window", "chunk") else None,
         "cap": cap, "gate": gate is not None, "bias": kind, "scale": _named(factor, d_k),
         "norm": type(q.before or (norms or [None])[-1]).__name__.replace("NoneType", ""),
@@ -447,7 +502,9 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
 
 
 def _size(node: tuple) -> int:
-    return node[0].out_features if isinstance(node[0], nn.Linear) else len(node[1]) if node[1] is not None else 0
+    return (
+        node[0].out_features if isinstance(node[0], nn.Linear) else len(node[1]) if node[1] is not None else 0
+    )
 
 
 def _rows(linear: nn.Linear, index: Tensor, factors: Tensor) -> nn.Linear:
@@ -473,7 +530,10 @@ def _copied(module: nn.Module, given: Tensor, made: Tensor) -> nn.Module | None:
             linear.bias.data = bias.detach().clone()
         return linear
     width = given.shape[-1]
-    eps = next((getattr(module, name) for name in ("eps", "variance_epsilon", "epsilon") if hasattr(module, name)), None)
+    eps = next(
+        (getattr(module, name) for name in ("eps", "variance_epsilon", "epsilon") if hasattr(module, name)),
+        None,
+    )
     if made.shape != given.flatten(-2).shape or not (eps or "orm" in type(module).__name__):
         return None
     gains = [torch.ones(width)] if weight is None else [weight, 1 + weight]
@@ -508,7 +568,9 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
         if any((x - 1).abs().max() > 1e-5 for x in lengths):
             query, key = query / lengths[0], key / lengths[1]
             after = [Each(*map(Times, lengths))]
-            if all((one.plain() - x).abs().max() < CLOSE * x.abs().max() for one, x in ((q, query), (k, key))):
+            if all(
+                (one.plain() - x).abs().max() < CLOSE * x.abs().max() for one, x in ((q, query), (k, key))
+            ):
                 return after, {"positions": None, "temperature": True}
     found = _angles(q.plain(), query, normed=q.before is not None)
     if found is None and not after:
@@ -531,7 +593,11 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
         for one in (q, k):
             one.take((torch.arange(one.heads)[:, None] * width + order).flatten(), one.heads)
     pairs = angles.shape[1]
-    told = {"temperature": bool(after) and q.before is None, "layout": layout, "share": round(2 * pairs / width, 3)}
+    told = {
+        "temperature": bool(after) and q.before is None,
+        "layout": layout,
+        "share": round(2 * pairs / width, 3),
+    }
     frequencies = _frequencies(angles, other)
     if frequencies is not None:
         return [Rotary(frequencies=frequencies, layout=layout), *after], told | {
@@ -589,7 +655,9 @@ def _any_pairs(plain: Tensor, turned: Tensor, normed: bool) -> tuple[Tensor, str
         moving.remove(b)
         firsts.append(a)
         seconds.append(b)
-    order = torch.tensor([*firsts, *seconds, *(d for d in range(plain.shape[-1]) if d not in (*firsts, *seconds))])
+    order = torch.tensor(
+        [*firsts, *seconds, *(d for d in range(plain.shape[-1]) if d not in (*firsts, *seconds))]
+    )
     angles = _angles_in(plain, turned, order, "halves", normed, 2 * len(firsts)) if firsts else None
     return None if angles is None else (order, "halves", angles)
 
@@ -632,7 +700,7 @@ def _frequencies(*angles: Tensor) -> Tensor | None:
 
 
 def _base(frequencies: Tensor) -> float | None:
-    """``b``, if the frequencies are ``b ** (-i / pairs)``; three figures are shown, since they were measured."""
+    """``b``, if the frequencies are ``b ** (-i / pairs)``, in three figures, since they were measured."""
     pairs = len(frequencies)
     speed = frequencies.abs().double()
     if pairs < 2 or (speed[0] - 1).abs() > 1e-4:
@@ -662,9 +730,13 @@ def _soft_cap(module: nn.Module, scores: Tensor, product: Tensor, seen: Tensor) 
         for name, value in vars(owner).items() if owner is not None else ():
             if ("softcap" in name or "logit_cap" in name) and isinstance(value, int | float) and value:
                 raw = scores[..., : product.shape[-1]]
-                if (raw[seen].abs() < value).all():
-                    if not _fits(product, raw, seen) and _fits(product, value * torch.atanh(raw / value), seen):
-                        return float(value)
+                inner = value * torch.atanh(raw / value)
+                if (
+                    inner[seen].isfinite().all()
+                    and not _fits(product, raw, seen)
+                    and _fits(product, inner, seen)
+                ):
+                    return float(value)
     return None
 
 
@@ -676,7 +748,10 @@ def _fits(product: Tensor, scores: Tensor, seen: Tensor) -> bool:
 
 
 def _affine(product: Tensor, scores: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``scores = factor · product + bias + shift``: ``(heads, 1 or n)``, ``(heads, n_q, n_k)``, ``(batch, heads, n_q)``."""
+    """``scores = factor · product + bias + shift``.
+
+    The factor is ``(heads, 1 or n_q)``, the bias ``(heads, n_q, n_k)``, the shift ``(batch, heads, n_q)``.
+    """
     same = (seen == seen[:1]).all()
     s, x = (torch.where(seen, one.double(), 0.0) for one in (product, scores))
     count, often = seen.sum(-1, keepdim=True).clamp(min=1), seen.sum(0).clamp(min=1)
@@ -719,7 +794,10 @@ def _score(bias: Tensor, seen: Tensor) -> tuple[nn.Module | None, str | None]:
     relative = RelativePositionBias(heads, max(n_q, n_k))
     for distance in range(1 - n_q, n_k):
         one, sees = (torch.diagonal(x, distance, -2, -1) for x in (bias, seen))
-        at = min(max(distance - (n_k - n_q), -relative.max_distance), relative.max_distance) + relative.max_distance
+        at = (
+            min(max(distance - (n_k - n_q), -relative.max_distance), relative.max_distance)
+            + relative.max_distance
+        )
         relative.bias.data[:, at] = (one * sees).sum(-1) / sees.sum(-1).clamp(min=1)
     if fits(relative):
         return relative, "relative"
@@ -751,19 +829,27 @@ def _output(
         if part is None:
             continue
         if not isinstance(part, nn.Linear):
-            merged, norm = made, part if groups == 1 else nn.Sequential(nn.Unflatten(-1, (groups, -1)), part, nn.Flatten(-2))
+            merged, norm = (
+                made,
+                part if groups == 1 else nn.Sequential(nn.Unflatten(-1, (groups, -1)), part, nn.Flatten(-2)),
+            )
             continue
         linear = nn.Linear(width, part.out_features, bias=part.bias is not None)
         linear.weight.data = torch.zeros_like(part.weight).index_copy(1, order, part.weight)
         linear.bias = part.bias
         outputs = [v.tokens(v.call.output, n) for v in views]
-        same = all(x is not None and x.shape == y.shape for x, y in zip(outputs, made.split(views[0].batch), strict=True))
+        same = all(
+            x is not None and x.shape == y.shape
+            for x, y in zip(outputs, made.split(views[0].batch), strict=True)
+        )
         same = same and torch.allclose(torch.cat(outputs), made, atol=1e-6)
         return linear, number, gate, norm, None if same else number
     outputs = [v.tokens(v.call.output, n) for v in views]
     if all(x is not None for x in outputs) and torch.cat(outputs).shape == merged.shape:
         outputs = torch.cat(outputs)
-        order = torch.arange(width) if torch.allclose(outputs, merged, atol=1e-6) else _permuted(outputs, merged)
+        order = (
+            torch.arange(width) if torch.allclose(outputs, merged, atol=1e-6) else _permuted(outputs, merged)
+        )
         if order is not None:
             same = nn.Linear(width, width, bias=False)
             same.weight.data = torch.eye(width)[order]
@@ -790,7 +876,12 @@ def _permuted(given: Tensor, merged: Tensor) -> Tensor | None:
     one = Bank.__new__(Bank)
     one.columns = merged
     found = one.find(given)
-    if found is None or not found[2] or (found[1] - 1).abs().max() > 1e-5 or len(set(found[0].tolist())) < len(found[0]):
+    if (
+        found is None
+        or not found[2]
+        or (found[1] - 1).abs().max() > 1e-5
+        or len(set(found[0].tolist())) < len(found[0])
+    ):
         return None
     return found[0]
 
@@ -817,7 +908,7 @@ def _gate(bank: Bank, given: Tensor, merged: Tensor) -> nn.Module | None:
 
 
 def _mask_kind(views: Sequence[View], seen: Tensor) -> tuple[str, Any, dict[str, bool]]:
-    """A name for what queries see, the window, chunk or pattern, and whether each input of masks says what is hidden."""
+    """A name for what queries see, the window, chunk or pattern, and which inputs say what is hidden."""
     given = dict(views[0].masks())
     by_input = [name for name, x in given.items() if (seen[: len(x)] == x).all()]
     if not (seen == seen[:1, :1]).all() and not by_input:
@@ -825,7 +916,10 @@ def _mask_kind(views: Sequence[View], seen: Tensor) -> tuple[str, Any, dict[str,
     pattern = seen.any(0).any(0) if by_input else seen[0, 0]
     n_q, n_k = pattern.shape
     first = seen[: views[0].batch]
-    given = {name: not (first <= x).all() if (first <= x).all() or (first <= ~x).all() else None for name, x in given.items()}
+    given = {
+        name: not (first <= x).all() if (first <= x).all() or (first <= ~x).all() else None
+        for name, x in given.items()
+    }
     kind, size = "own", pattern
     if pattern.all():
         kind, size = "full", None
@@ -833,7 +927,9 @@ def _mask_kind(views: Sequence[View], seen: Tensor) -> tuple[str, Any, dict[str,
         kind, size = "causal", None
     elif n_q <= n_k:
         sizes = ((kind, size) for size in range(1, n_k) for kind in ("window", "chunk", "both sides"))
-        kind, size = next((one for one in sizes if torch.equal(pattern, _mask_of(*one, n_q, n_k))), (kind, size))
+        kind, size = next(
+            (one for one in sizes if torch.equal(pattern, _mask_of(*one, n_q, n_k))), (kind, size)
+        )
     return kind, size, given
 
 

@@ -35,7 +35,10 @@ class Original(nn.Module):
         take = self.options.get
         split = self.qkv(hidden_states).split([n * D_K for n in (HEADS, KV_HEADS, KV_HEADS)], dim=-1)
         q, k, v = (x.unflatten(-1, (-1, D_K)).transpose(1, 2) for x in split)
-        turn = {"layout": take("layout", "halves"), "frequencies": rotary_frequencies(take("width", D_K), base=take("base", 100))}
+        turn = {
+            "layout": take("layout", "halves"),
+            "frequencies": rotary_frequencies(take("width", D_K), base=take("base", 100)),
+        }
         if take("norm") == "before":
             q, k = self.norm(q), self.norm(k)
         if take("base") or take("layout"):
@@ -43,7 +46,11 @@ class Original(nn.Module):
         if take("norm") == "after":
             q, k = self.norm(q), self.norm(k)
         groups = HEADS // KV_HEADS
-        share = (lambda x: x.repeat(1, groups, 1, 1)) if take("tiled") else (lambda x: x.repeat_interleave(groups, dim=1))
+        share = (
+            (lambda x: x.repeat(1, groups, 1, 1))
+            if take("tiled")
+            else (lambda x: x.repeat_interleave(groups, dim=1))
+        )
         scores = q @ share(k).mT * take("scale", 1 / math.sqrt(D_K))
         if take("cap"):
             scores = take("cap") * torch.tanh(scores / take("cap"))
@@ -79,7 +86,7 @@ def hidden(seen):
 
 
 AT = torch.arange(N)
-CAUSAL = AT <= AT[:, None]
+CAUSAL = AT[:, None] >= AT
 MASKS = {
     "full": None,
     "causal": hidden(CAUSAL),
@@ -178,7 +185,19 @@ def taken(names):
 
 def compared(table, rows):
     """What is new, gone or changed, one line for each class; differences below the limit may vary."""
-    shown = ["result", "reason", "heads", "kv_heads", "d_k", "positions", "layout", "norm", "masks", "windows", "bias"]
+    shown = [
+        "result",
+        "reason",
+        "heads",
+        "kv_heads",
+        "d_k",
+        "positions",
+        "layout",
+        "norm",
+        "masks",
+        "windows",
+        "bias",
+    ]
     text = lambda value: "" if value is None or value != value else str(value)  # noqa: E731
     old = {(r["folder"], r["class"]): r for r in table.to_dict("records")}
     new = {(r["folder"], r["class"]): r for r in rows}
