@@ -8,10 +8,12 @@ import csv
 import json
 import os
 import resource
+import sys
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ NO_SOFTMAX = (
 
 def report() -> None:
     """Take the census, write the table of the package, and print the shares."""
+    if find_spec("transformers") is None:
+        sys.exit("The census needs transformers: pip install 'mha-lab[pretrained]'")
     from bench.census import families
 
     names = list(families.files())

@@ -123,7 +123,7 @@ def kind(config: Any, mask: str, cross: bool) -> str:
     has = set(vars(config)) if config is not None else set()
     if has & {"patch_size", "image_size", "num_channels"}:
         return "vision"
-    if has & {"num_mel_bins", "feat_extract_norm", "conv_kernel_size", "sampling_rate", "feature_size"}:
+    if has & {"num_mel_bins", "feat_extract_norm", "sampling_rate", "feature_size"}:
         return "audio"
     if "vocab_size" in has:
         return "text decoder" if mask in ("causal", "window", "chunk") else "text encoder"
@@ -185,7 +185,7 @@ def _made(kind: type, holders: list[type], errors: list[str]) -> Iterator[tuple[
             return
         try:
             whole = tiny.tiny(holder.config_class, preset)
-            configs = [whole, *(one for one in vars(whole).values() if hasattr(one, "to_dict"))]
+            configs = list(_nested(whole))
         except Exception as error:
             errors.append(f"build: {error!r}")
             continue
@@ -205,6 +205,14 @@ def _made(kind: type, holders: list[type], errors: list[str]) -> Iterator[tuple[
                 yield layer, calls
             if groups:
                 return
+
+
+def _nested(config: Any) -> Iterator[Any]:
+    """A configuration and all those in it."""
+    yield config
+    for one in vars(config).values():
+        if hasattr(one, "to_dict"):
+            yield from _nested(one)
 
 
 def _same(runs: list[list[Call]], file: str) -> Iterator[Sequence[Call]]:
@@ -238,7 +246,7 @@ def _runs(
             given = next(itertools.islice(inputs(model), kind, None), None)
             if given is None:
                 return []
-            if seed < FIT and "attention_mask" in given:
+            if seed < FIT and not given.get("attention_mask", torch.ones(1)).is_floating_point():
                 given["attention_mask"] = torch.ones_like(given["attention_mask"])
             try:
                 with observed(model) as calls:
@@ -325,7 +333,7 @@ def _without_softmax(name: str) -> str:
 
 
 # What is named after attention, but is none.
-PARTS = r"(Output|Loss|Structure|NoAttention|Block|Layer|Merger|Map)$"
+PARTS = r"(PoolingHead|Output|Loss|Structure|NoAttention|Block|Layer|Merger|Map)$"
 
 
 def _why(errors: list[str]) -> str:

@@ -44,9 +44,9 @@ PATTERNS = (
      r"|n_layers|\w+_depth", "layers"),
 )  # fmt: skip
 SMALL = {
-    "layers": 2, "heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48, 
-    "model": 96, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512, "side": 4,
-    "queries": 7,
+    "layers": 2, "heads": 6, "kv_heads": 2, "head": 16, "rope": 8, "nope": 12, "rank": 20, "ff": 48,
+    "model": 96, "narrow": 8, "window": 5, "frames": 50, "experts": 8, "few": 2, "one": 1, "words": 512,
+    "side": 4, "queries": 7,
 }  # fmt: skip
 PRESETS = (  # the first that builds and runs counts
     SMALL,
@@ -317,7 +317,10 @@ def arguments(layer: nn.Module) -> Iterator[dict[str, Any]]:
         ),
         widths[0],
     )
-    cross = any(re.search("encoder_hidden_states|key_value_states|context", name) for name in takes)
+    cross = any(
+        re.search("encoder_hidden_states|key_value_states|cross_attention_states|context", name)
+        for name in takes
+    )
     for shape in ((BATCH, N), (N,), (BATCH, 4, 4)):
         n = shape[-1] if len(shape) < 3 else 16
         at = torch.arange(n)
@@ -329,7 +332,10 @@ def arguments(layer: nn.Module) -> Iterator[dict[str, Any]]:
             )
             if i == 0:
                 given[name] = torch.randn(*shape, widths[0])
-            elif re.search("encoder_hidden_states|key_value_states|context", name) and "mask" not in name:
+            elif (
+                re.search("encoder_hidden_states|key_value_states|cross_attention_states|context", name)
+                and "mask" not in name
+            ):
                 if needed or "Cross" in type(layer).__name__:
                     given[name] = torch.randn(BATCH, N + 4, keys)
             elif re.search("mask", name) and (

@@ -111,6 +111,8 @@ class _Steps(TorchFunctionMode):
         elif name == "einsum" and len(args) == 3:
             for first, second, product in _by_letters(*args, result):
                 self.step("product", first, second, product)
+        elif name == "multi_head_attention_forward":
+            self.step("softmax", args[0], args[0], args[0])
         elif name in ("softmax", "_softmax") and isinstance(result, Tensor):
             axis = kwargs.get("dim", args[1] if len(args) > 1 else -1)
             if axis in (-1, result.ndim - 1) and result.ndim > 2:
@@ -118,7 +120,7 @@ class _Steps(TorchFunctionMode):
         return result
 
     def _kernel(
-        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, 
+        self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
         dropout_p: float = 0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
     ) -> Tensor:  # fmt: skip
         if enable_gqa:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mha_lab import _expect as expect
 from mha_lab.chapters.observe import Call
 from mha_lab.masks import causal_mask
 from mha_lab.multihead import MultiHeadAttention
@@ -430,8 +431,16 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
         calls: what ``observed`` saw of one module that got random inputs of one shape, at least twice.
 
     Raises:
-        NotCovered: it does something else than our layer can; the message says what.
+        TypeError: ``calls`` has something else than calls.
+        ValueError: they are fewer than two, or of several modules.
+        NotCovered: the module does something else than our layer can; the message says what.
     """
+    for call in calls:
+        expect.instance("calls", call, Call)
+    if len(calls) < 2 or len({id(call.module) for call in calls}) > 1:
+        got = f"{len(calls)} of {len({id(call.module) for call in calls})} modules"
+        hint = "Does the module compute attention itself?"
+        expect.fail(ValueError, "calls", "two calls or more of one module", got, hint)
     views = [View(call) for call in calls]
     query, key, value, scores, weights, context = (
         torch.cat([getattr(v, name) for v in views]) for name in View.PARTS
@@ -563,6 +572,9 @@ def _positions(q: Found, k: Found, query: Tensor, key: Tensor) -> tuple[list[nn.
         raise NotCovered("other positions")
     if after:
         query, key = (_unnormed(f, x) for f, x in ((q, query), (k, key)))
+        if any((one.factors != 1).any() for one in (q, k)):
+            after.append(Each(*(Times(one.factors.unflatten(0, (one.heads, 1, -1))) for one in (q, k))))
+            q.factors, k.factors = torch.ones_like(q.factors), torch.ones_like(k.factors)
     else:
         lengths = [_lengths(one.plain(), x) for one, x in ((q, query), (k, key))]
         if any((x - 1).abs().max() > 1e-5 for x in lengths):

@@ -166,6 +166,20 @@ def test_what_comes_after_the_last_linear_map_is_told():
     assert rebuild(calls_of(Original())).out is None
 
 
+@pytest.mark.unchecked
+def test_calls_of_something_else_get_one_sentence():
+    with torch.no_grad(), observed(linear := nn.Linear(2, 3)) as calls:
+        linear(torch.randn(3, 4, 2))
+    with pytest.raises(
+        ValueError, match=r"^calls: expected two calls or more of one module, got 0 of 0 modules"
+    ):
+        rebuild(calls)
+    with pytest.raises(ValueError, match=r"^calls: expected .+ got 8 of 2 modules"):
+        rebuild([*calls_of(Original()), *calls_of(Original())])
+    with pytest.raises(TypeError, match=r"^calls: expected a Call, got Linear"):
+        rebuild([linear, linear])
+
+
 # The census
 
 
@@ -237,6 +251,14 @@ def test_all_families_are_as_in_the_table(table):
     from bench.census import families
 
     assert compared(table, taken(families.files())) == []
+
+
+def test_without_transformers_the_census_says_what_it_needs(monkeypatch):
+    from bench import census
+
+    monkeypatch.setattr(census, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"^The census needs transformers"):
+        census.report()
 
 
 def test_nothing_is_equal_that_was_not_run(table):
