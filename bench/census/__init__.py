@@ -40,12 +40,17 @@ def report() -> None:
 
     names = list(families.files())
     found = [row for _, rows in tqdm(taken(names), total=len(names), unit="family") for row in rows]
+    write(found)
+    for line in shares(found):
+        print(line)
+
+
+def write(rows: Iterable[dict[str, Any]]) -> None:
+    """The table of the package."""
     with published.CENSUS.open("w", newline="") as file:
         writer = csv.DictWriter(file, published.CENSUS_COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(sorted(found, key=lambda row: (row["folder"], row["class"])))
-    for line in shares(found):
-        print(line)
+        writer.writerows(sorted(rows, key=lambda row: (row["folder"], row["file"], row["class"])))
 
 
 def taken(names: Iterable[str], at_once: int | None = None) -> Iterator[tuple[str, list[dict[str, Any]]]]:
