@@ -163,17 +163,19 @@ CENSUS_COLUMNS = (
 def census() -> "pandas.DataFrame":
     """The attention modules of ``transformers``: which of them our layer computes, and what they have.
 
-    ``python -m bench census`` makes the table. Each module has random weights and the small sizes that the
-    table shows; windows and caps are made small, too, so that they are felt. All other options are the
-    defaults of its configuration, which can differ from those of a published model.
+    ``python -m bench census`` makes the table: it runs a small model of each family with random weights,
+    rebuilds each attention module, and compares both on new inputs. Sizes, windows and caps are small, so
+    that they are felt; all else is the default of the configuration's class, which can differ from that of
+    a published model.
 
     Returns:
-        A row for each class. ``result`` is ``"equal"`` if the rebuilt layer's output for new inputs differs
-        from the module's by at most 1e-5 in float32 (``difference``), ``"differs"``, or ``"not covered"``,
-        with the ``reason``. ``compared`` says where: at the module's output, or at that of its last linear
-        map, if the module adds something afterwards; ``"alone"`` is a module that its model did not call.
-        ``year`` is that of the file's licence header. ``share`` is the part of a head that is turned, and
-        ``scaling`` the ``rope_type``.
+        A row for each class that a file defines. ``result`` is ``"equal"`` if the largest ``difference`` of
+        the two outputs is at most 1e-5 in float32 (``largest`` is the largest number of the output),
+        ``"differs"``, or ``"not covered"`` with a ``reason``. ``compared`` is ``"output"``, or
+        ``"projection"`` if the module adds something after its last linear map, or ``"alone"`` if no small
+        model called the module, so that it got inputs made for it. ``year`` is that of the file's licence.
+        ``positions`` are ``"rotary"``, or ``"rotary, given angles"`` if the tokens are not at 0, 1, 2, ...;
+        ``share`` is the part of a head that is turned, ``scaling`` the ``rope_type``.
 
     >>> table = census()
     >>> table[table["class"] == "LlamaAttention"]["result"].item()

@@ -1,7 +1,8 @@
 """The attention of any published layer as ``MultiHeadAttention``, found by watching it run.
 
 ``rebuild`` reads from some calls where queries, keys and values come from. The layer that it returns holds
-copies of the weights, and computes from the inputs alone.
+copies of the weights of projections and norms, and computes from the inputs alone. Frequencies or angles,
+biases of scores, sinks, and factors by token are measured in the calls: they do not depend on the text.
 """
 
 import itertools
