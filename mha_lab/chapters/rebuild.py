@@ -192,7 +192,7 @@ class View:
                 x = (
                     x
                     if x.dtype == torch.bool
-                    else x > -1e3
+                    else x > -50
                     if x.is_floating_point() and x.min() < 0
                     else x > 0
                     if x.any()
@@ -458,7 +458,7 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
         raise NotCovered("more than a projection")
     transforms, positions = _positions(q, k, query, key)
     kv_heads = _share(heads, k, v)
-    seen = weights[..., :n_k] > 0
+    seen = weights[..., :n_k] > 1e-30  # some masks add -100
     cap = _soft_cap(calls[0].module, scores, query @ key.mT, seen)
     raw = scores[..., :n_k]
     factor, bias, shift = _affine(query @ key.mT, raw if cap is None else cap * torch.atanh(raw / cap), seen)
@@ -471,11 +471,10 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
         if ((scores[..., -1] - shift) - sinks[:, None]).abs().max() > 1e-4:
             raise NotCovered("other sinks")
     if (ratio := _head_factors(views, context)) is not None:  # sinks, as a factor after the softmax
-        total = raw.masked_fill(~seen, -math.inf).logsumexp(-1)
-        sinks = (total - torch.logit(ratio)).transpose(0, 1).flatten(1).median(dim=1).values - shift.mean()
-        if (torch.sigmoid(total - shift.mean() - sinks[:, None]) - ratio).abs().max() > CLOSE:
-            raise NotCovered("other output")
-        context = context * ratio[..., None]
+        total = raw.masked_fill(~seen, -math.inf).logsumexp(-1) - shift.mean()
+        found = (total - torch.logit(ratio)).transpose(0, 1).flatten(1).median(dim=1).values
+        if (torch.sigmoid(total - found[:, None]) - ratio).abs().max() < CLOSE:
+            context, sinks = context * ratio[..., None], found
     scale = factor * math.sqrt(d_k)
     if scale.shape[1] > 1 or q.before is not None:
         transforms.append(Each(Times(scale[..., None]), nn.Identity()))
@@ -838,6 +837,8 @@ def _output(
         elif isinstance(parts[0][0], nn.Linear):
             gate = _gate(bank, given, merged)
             order = torch.arange(width) if gate is not None else _permuted(given, merged)
+            if gate is not None and norm is not None:
+                raise NotCovered("other output")  # our gate comes before a norm, not after it
         if order is None:
             continue
         groups = width // parts[0][1].shape[-1]
