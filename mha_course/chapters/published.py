@@ -8,8 +8,13 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mha_lab import _expect as expect
+
+if TYPE_CHECKING:
+    import pandas
 
 LENGTHS = (8192, 131072)  # "8k" and "128k"
 KIB, GIB = 2**10, 2**30
@@ -145,6 +150,40 @@ MODELS = {
     )
 }  # fmt: skip
 """Twelve models by name, those that do the same to keep less side by side."""
+
+CENSUS = Path(__file__).with_name("census.csv")
+CENSUS_COLUMNS = (
+    "version", "folder", "file", "class", "kind", "year", "result", "difference", "largest", "reason",
+    "compared", "layers", "heads", "kv_heads", "d_k", "d_v", "packed", "linear_bias", "latent", "positions",
+    "layout", "share", "base", "scaling",
+    "norm", "scale", "temperature", "cap", "masks", "windows", "sinks", "gate", "bias", "cross", "output",
+)  # fmt: skip
+
+
+def census() -> "pandas.DataFrame":
+    """The attention modules of ``transformers``: which of them our layer computes, and what they have.
+
+    ``python -m bench census`` makes the table: it runs a small model of each family with random weights,
+    rebuilds each attention module, and compares both on new inputs. Sizes, windows and caps are small, so
+    that they are felt; all else is the default of the configuration's class, which can differ from that of
+    a published model.
+
+    Returns:
+        A row for each class that a file defines. ``result`` is ``"equal"`` if the largest ``difference`` of
+        the two outputs is at most 1e-5 in float32 (``largest`` is the largest number of the output),
+        ``"differs"``, or ``"not covered"`` with a ``reason``. ``compared`` is ``"output"``, or
+        ``"projection"`` if the module adds something after its last linear map, or ``"alone"`` if no small
+        model called the module, so that it got inputs made for it. ``year`` is that of the file's licence.
+        ``positions`` are ``"rotary"``, or ``"rotary, given angles"`` if the tokens are not at 0, 1, 2, ...;
+        ``share`` is the part of a head that is turned, ``scaling`` the ``rope_type``.
+
+    >>> table = census()
+    >>> table[table["class"] == "LlamaAttention"]["result"].item()
+    'equal'
+    """
+    import pandas
+
+    return pandas.read_csv(CENSUS)
 
 
 def cache_numbers(model: Published, n: int) -> int:

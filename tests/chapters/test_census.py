@@ -1,0 +1,269 @@
+"""The rebuilt layers against originals that are written here, and the census against its table."""
+
+import json
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from mha_course.chapters import published
+from mha_course.chapters.observe import observed
+from mha_course.chapters.rebuild import NotCovered, rebuild
+from mha_lab.positions import apply_rotary, rotary_frequencies
+
+HEADS, KV_HEADS, D_K, D_MODEL, BATCH, N = 6, 2, 8, 20, 3, 11
+
+
+class Original(nn.Module):
+    """Attention in the usual handwriting, with one thing changed at a time."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+        self.qkv = nn.Linear(D_MODEL, (HEADS + 2 * KV_HEADS) * D_K)
+        self.o = nn.Linear(HEADS * D_K, D_MODEL)
+        self.norm = nn.RMSNorm(D_K, eps=1e-6)
+        self.gate = nn.Linear(D_MODEL, HEADS * D_K)
+        self.sinks = nn.Parameter(torch.randn(HEADS))
+        nn.init.normal_(self.norm.weight, 1.0, 0.3)
+
+    def forward(self, hidden_states, attention_mask=None):
+        take = self.options.get
+        split = self.qkv(hidden_states).split([n * D_K for n in (HEADS, KV_HEADS, KV_HEADS)], dim=-1)
+        q, k, v = (x.unflatten(-1, (-1, D_K)).transpose(1, 2) for x in split)
+        turn = {
+            "layout": take("layout", "halves"),
+            "frequencies": rotary_frequencies(take("width", D_K), base=take("base", 100)),
+        }
+        if take("norm") == "before":
+            q, k = self.norm(q), self.norm(k)
+        if take("base") or take("layout"):
+            q, k = apply_rotary(q, **turn), apply_rotary(k, **turn)
+        if take("norm") == "after":
+            q, k = self.norm(q), self.norm(k)
+        groups = HEADS // KV_HEADS
+        share = (
+            (lambda x: x.repeat(1, groups, 1, 1))
+            if take("tiled")
+            else (lambda x: x.repeat_interleave(groups, dim=1))
+        )
+        scores = q @ share(k).mT * take("scale", 1 / math.sqrt(D_K))
+        if take("cap"):
+            scores = take("cap") * torch.tanh(scores / take("cap"))
+        if take("squared"):
+            scores = scores * scores.abs()
+        if attention_mask is not None:
+            scores = scores + attention_mask
+        if take("sinks"):
+            column = self.sinks[:, None, None].expand(len(q), HEADS, N, 1)
+            weights = torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
+        else:
+            weights = scores.softmax(-1)
+        heads = (weights @ share(v)).transpose(1, 2).flatten(2)
+        if take("gate"):
+            heads = heads * torch.sigmoid(self.gate(hidden_states))
+        output = self.o(heads)
+        return output + 0.01 * output**2 if take("bent") else output
+
+
+def calls_of(module, mask=None):
+    """Some calls with random inputs."""
+    calls = []
+    for _ in range(4):
+        with torch.no_grad(), observed(module) as seen:
+            module(torch.randn(BATCH, N, D_MODEL), attention_mask=mask)
+        calls += seen
+    return calls
+
+
+def hidden(seen):
+    """As the mask of ``transformers``: large negative numbers."""
+    return torch.zeros(N, N).masked_fill(~seen, torch.finfo(torch.float32).min)[None, None]
+
+
+AT = torch.arange(N)
+CAUSAL = AT[:, None] >= AT
+MASKS = {
+    "full": None,
+    "causal": hidden(CAUSAL),
+    "window": hidden(CAUSAL & (AT[:, None] - AT < 3)),
+    "chunk": hidden(CAUSAL & (AT[:, None] // 4 == AT // 4)),
+}
+CASES = [
+    ({}, "full", {"positions": None, "heads": 6, "kv_heads": 2, "packed": True, "scale": "1/sqrt(d_k)"}),
+    ({"base": 100}, "causal", {"positions": "rotary", "layout": "halves", "share": 1.0, "base": 100.0}),
+    ({"layout": "pairs", "base": 500}, "window", {"layout": "pairs", "base": 500.0, "window": 3}),
+    ({"base": 100, "width": 4}, "chunk", {"share": 0.5, "base": 100.0, "window": 4, "mask": "chunk"}),
+    ({"layout": "pairs", "width": 4}, "causal", {"share": 0.5, "layout": "pairs"}),
+    ({"norm": "before", "base": 100}, "causal", {"norm": "RMSNorm"}),
+    ({"norm": "after", "base": 100}, "causal", {"norm": "RMSNorm"}),
+    ({"scale": 0.3}, "full", {"scale": "0.3"}),
+    ({"cap": 2.0}, "causal", {"cap": None}),
+    ({"sinks": True, "base": 100}, "causal", {"sinks": True}),
+    ({"gate": True}, "causal", {"gate": True}),
+    ({"tiled": True}, "causal", {"kv_heads": 6}),
+]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("options", "mask", "features"), CASES, ids=str)
+def test_what_is_rebuilt_computes_the_same_for_new_inputs(options, mask, features):
+    original = Original(**options)
+    if "cap" in options:  # an attribute names it, as in transformers
+        original.attn_logit_softcapping, features = options["cap"], {"cap": options["cap"]}
+    *read, new = calls_of(original, MASKS[mask])
+    made = rebuild(read)
+    difference, largest = made.difference(new)
+    assert difference <= 1e-5
+    assert largest > 0.1
+    assert {"mask": mask} | features == {name: made.features[name] for name in {"mask": mask} | features}
+
+
+@pytest.mark.unchecked
+def test_the_rebuilt_layer_has_copies_and_does_not_run_the_original(monkeypatch):
+    original = Original(base=100, norm="before", gate=True)
+    *read, new = calls_of(original, MASKS["causal"])
+    made = rebuild(read)
+    theirs = {id(p) for p in original.parameters()} | {p.data_ptr() for p in original.parameters()}
+    for parameter in made.layer.parameters():
+        assert not {id(parameter), parameter.data_ptr()} & theirs
+    with torch.no_grad():
+        for parameter in original.parameters():
+            parameter.zero_()
+    monkeypatch.setattr(Original, "forward", lambda *_: pytest.fail("the original ran"))
+    assert made.difference(new)[0] <= 1e-5
+
+
+@pytest.mark.unchecked
+def test_another_weight_of_the_original_is_not_equal():
+    """Equal is said of what was compared: of a call with other weights, the difference is large."""
+    original = Original(base=100)
+    made = rebuild(calls_of(original)[:3])
+    with torch.no_grad():
+        original.qkv.weight[0, 0] += 0.5
+    assert made.difference(calls_of(original)[0])[0] > 1e-4
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [({"squared": True}, "other scores"), ({"cap": 2.0}, "other scores")],
+    ids=str,
+)
+def test_what_is_not_covered_says_why(options, why):
+    with pytest.raises(NotCovered, match=f"^{why}$"):
+        rebuild(calls_of(Original(**options), MASKS["causal"]))
+
+
+@pytest.mark.unchecked
+def test_what_comes_after_the_last_linear_map_is_told():
+    made = rebuild(calls_of(Original(bent=True)))
+    assert made.out is not None
+    assert rebuild(calls_of(Original())).out is None
+
+
+@pytest.mark.unchecked
+def test_calls_of_something_else_get_one_sentence():
+    with torch.no_grad(), observed(linear := nn.Linear(2, 3)) as calls:
+        linear(torch.randn(3, 4, 2))
+    with pytest.raises(
+        ValueError, match=r"^calls: expected two calls or more of one module, got 0 of 0 modules"
+    ):
+        rebuild(calls)
+    with pytest.raises(ValueError, match=r"^calls: expected .+ got 8 of 2 modules"):
+        rebuild([*calls_of(Original()), *calls_of(Original())])
+    with pytest.raises(TypeError, match=r"^calls: expected a Call, got Linear"):
+        rebuild([linear, linear])
+
+
+# The census
+
+
+@pytest.fixture(scope="module")
+def table():
+    return published.census()
+
+
+def taken(names):
+    """Rows of some files, from a process that has imported nothing else."""
+    pytest.importorskip("transformers")
+    code = "import json, sys; from bench import census; print(json.dumps(list(census.taken(sys.argv[1:]))))"
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [row for _, rows in json.loads(done.stdout) for row in rows]
+
+
+def compared(table, rows):
+    """What is new, gone or changed, one line for each class; differences below the limit may vary."""
+    shown = [
+        "result",
+        "reason",
+        "heads",
+        "kv_heads",
+        "d_k",
+        "positions",
+        "layout",
+        "norm",
+        "masks",
+        "windows",
+        "bias",
+    ]
+    text = lambda value: "" if value is None or value != value else str(value)  # noqa: E731
+    old = {(r["folder"], r["class"]): r for r in table.to_dict("records")}
+    new = {(r["folder"], r["class"]): r for r in rows}
+    lines = [f"{'.'.join(key)} is new" for key in new.keys() - old.keys()]
+    lines += [f"{'.'.join(key)} is gone" for key in old.keys() - new.keys()]
+    for key in new.keys() & old.keys():
+        for name in shown:
+            was, now = text(old[key][name]), text(new[key].get(name))
+            if was != now and f"{was}.0" != now and f"{now}.0" != was:
+                lines.append(f"{'.'.join(key)}: {name} was {was!r}, is {now!r}")
+    return sorted(lines)
+
+
+def of_installed(table):
+    """Skip if the table is of another version; the slow test says what has changed."""
+    transformers = pytest.importorskip("transformers")
+    if transformers.__version__ != table["version"][0]:
+        pytest.skip(f"the table is of transformers {table['version'][0]}")
+
+
+def test_twenty_families_are_as_in_the_table(table):
+    of_installed(table)
+    from bench.census import families
+
+    equal = sorted(set(table[table["result"] == "equal"]["folder"]))
+    folders = random.Random(7).sample(equal, 20)
+    names = [name for name in families.files() if name.partition(".")[0] in folders]
+    rows = taken(names)
+    assert compared(table[table["folder"].isin(folders)], rows) == []
+    assert all(row["difference"] <= 1e-5 for row in rows if row["result"] == "equal")
+
+
+@pytest.mark.slow
+def test_all_families_are_as_in_the_table(table):
+    """With a newer ``transformers``, it lists what that changes."""
+    pytest.importorskip("transformers")
+    from bench.census import families
+
+    assert compared(table, taken(families.files())) == []
+
+
+def test_without_transformers_the_census_says_what_it_needs(monkeypatch):
+    from bench import census
+
+    monkeypatch.setattr(census, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"^The census needs transformers"):
+        census.report()
+
+
+def test_nothing_is_equal_that_was_not_run(table):
+    equal = table[table["result"] == "equal"]
+    assert (equal["difference"] <= 1e-5).all()
+    assert (equal["largest"] > 1e-3).all()
+    assert table[table["result"] != "equal"][["reason", "difference"]].notna().any(axis=1).all()
+    assert not table.duplicated(["folder", "file", "class"]).any()
