@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mha_course._expect import instance
 from mha_course.chapters.observe import Call
 from mha_lab import _expect as expect
 from mha_lab.masks import causal_mask
@@ -440,7 +441,7 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
         NotCovered: the module does something else than our layer can; the message says what.
     """
     for call in calls:
-        expect.instance("calls", call, Call)
+        instance("calls", call, Call)
     if len(calls) < 2 or len({id(call.module) for call in calls}) > 1:
         got = f"{len(calls)} of {len({id(call.module) for call in calls})} modules"
         hint = "Does the module compute attention itself?"
