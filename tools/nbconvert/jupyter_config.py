@@ -1,4 +1,4 @@
-"""Every Jupyter program of this Python reads this file: HTML made of a notebook gets the template beside it."""
+"""Every Jupyter program of this Python reads this: HTML made of a notebook gets the template beside it."""
 
 import os
 from pathlib import Path
