@@ -21,7 +21,7 @@ def dirty():
     code = new_code_cell("\nprint(1)\n", id="keep-me", execution_count=7)
     code.metadata = {"tags": ["x"], "collapsed": True, "execution": {"iopub.execute_input": "2026"}}
     code.outputs = [new_output("stream", name="stdout", text=text) for text in ("1\n", "2\n")]
-    code.outputs.append(new_output("stream", name="stderr", text="careful"))
+    code.outputs += [new_output("stream", name="stderr", text=text) for text in (tool.SLOW_START, "careful")]
     picture = new_output("display_data", data={"image/png": "AAAA"}, metadata={"image/png": {"alt": "words"}})
     code.outputs.append(picture)
     widget = {tool.WIDGET: {"model_id": "1"}, "text/plain": "<explore.query>", "image/png": "AAAA"}

@@ -52,6 +52,7 @@ METADATA = {
     },
 }
 WIDGET = "application/vnd.jupyter.widget-view+json"
+SLOW_START = "Matplotlib is building the font cache; this may take a moment.\n"
 KEPT_CELL_METADATA = {"tags", "jupyter"}
 
 
@@ -101,8 +102,7 @@ def clean(notebook: NotebookNode, name: str) -> NotebookNode:
         cell.source = cell.source.strip("\n")
         cell.pop("attachments", None)
         if cell.cell_type == "code":
-            cell.outputs = _merge_streams(cell.outputs)
-            cell.outputs = [output for output in cell.outputs if not _is_progress(output)]
+            cell.outputs = _merge_streams([output for output in cell.outputs if not _is_progress(output)])
             for output in cell.outputs:
                 output.get("data", {}).pop(WIDGET, None)  # the picture beside it is kept
     _mark_exercises([cell for cell in cleaned.cells if cell.cell_type == "code"])
@@ -138,8 +138,8 @@ def _new_id(wanted: str, taken: set[str]) -> str:
 
 
 def _is_progress(output: NotebookNode) -> bool:
-    """A progress bar that only a live kernel fills: a widget without a picture beside it."""
-    return set(output.get("data", {})) == {WIDGET, "text/plain"}
+    """A progress bar that only a live kernel fills, or what Matplotlib says at a slow first start."""
+    return output.get("text") == SLOW_START or set(output.get("data", {})) == {WIDGET, "text/plain"}
 
 
 def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:

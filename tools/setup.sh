@@ -45,7 +45,7 @@ find_python() {
 if [ -f "$READY" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
     # JupyterLab reads copies of the explorables' scripts.
     newer=$(find pyproject.toml setup.py "$CONSTRAINTS" tools/setup.sh hub/overrides.json mha_course/explore/*.js \
-        mha_course/explore/*.css mha_course/explore/labextension -newer "$READY" 2>/dev/null)
+        mha_course/explore/*.css mha_course/explore/labextension tools/nbconvert -newer "$READY" 2>/dev/null)
     [ -z "$newer" ] && exit 0
 fi
 # The first time, pip shows its progress; after a change, only what is wrong.

@@ -13,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bench import examples
 from bench.browser import needs_chromium
-from mha_course.explore._widget import START
+from mha_course.explore._widget import HERE, START
 from tests.explore.test_jupyter import OWN, Opened, end_kernels, serving
 from tests.notebooks.chapters import ROOT
 from tools.notebooks import METADATA, WIDGET
@@ -173,6 +173,55 @@ def test_an_explorable_of_a_stranger_runs_no_other_script(browser, folder, appli
         assert outputs.nth(0).locator("img").count() == 1
         assert "evil" not in chapter.page.title()
         assert any("no explorable has the name" in each for each in chapter.wrong)
+
+
+# What labextension/main.js needs of JupyterLab to show one output; its picture is an empty one.
+ALONE = """async (data) => {
+  const nothing = { connect() {} };
+  const picture = () => ({ node: document.createElement("div"), disposed: nothing, removeClass() {},
+    renderModel() { this.node.append(document.createElement("img")); } });
+  const rendermime = { mimeTypes: [], createRenderer: picture, addFactory(made) { this.made = made; } };
+  const { default: plugin } = (await _JUPYTERLAB["mha-lab"].get())();
+  const context = { saveState: nothing, model: { metadataChanged: nothing } };
+  const docRegistry = { addWidgetExtension: (_, one) => one.createNew({ content: { rendermime } }, context) };
+  plugin.activate({ docRegistry });
+  const { node, renderModel } = rendermime.made.createRenderer();
+  document.body.replaceChildren(node);
+  renderModel({ data });
+  while (!node.querySelector(".mha") && !window.failed) await new Promise((done) => setTimeout(done, 5));
+  window.failed = false;
+  return node.querySelector(".mha")?.innerText ?? null;
+}"""
+
+
+def test_a_state_of_another_version_shows_the_picture_and_no_wrong_number(browser):
+    """Each name of each state is left out once, as if an older version had called it something else."""
+    page = browser.new_page()
+    page.route("http://saved/**", serve)
+    page.goto("http://saved/")
+    page.add_script_tag(url="http://saved/main.js")
+    page.evaluate("() => { console.error = () => { window.failed = true; }; }")
+    pictures = 0
+    for kind in KINDS:
+        start = examples.ALL[kind]().start()
+        assert page.evaluate(ALONE, {START: start})
+        for name in start["state"]:
+            other = {key: value for key, value in start["state"].items() if key != name}
+            shows = page.evaluate(ALONE, {START: start | {"state": other}})
+            assert not re.search("NaN|undefined", shows or ""), (kind, name)
+            pictures += shows is None
+    assert pictures > 2 * len(KINDS)
+    page.close()
+
+
+def serve(route):
+    """A file of the extension as it is installed, or an empty page."""
+    folder, _, name = route.request.url.removeprefix("http://saved/").rpartition("/")
+    if not name:
+        return route.fulfill(body="<body></body>", content_type="text/html")
+    path = HERE / name if folder else HERE / "labextension" / name
+    kind = "text/css" if path.suffix == ".css" else "text/javascript"
+    return route.fulfill(body=path.read_text(encoding="utf-8"), content_type=kind)
 
 
 def test_a_notebook_that_was_only_opened_has_not_changed(browser, folder, application):

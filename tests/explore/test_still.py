@@ -3,10 +3,15 @@
 import base64
 import html
 import io
+import re
+import subprocess
+import sys
 
 import matplotlib.pyplot as plt
+import nbformat
 import numpy as np
 import pytest
+from bs4 import BeautifulSoup
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 from nbconvert import HTMLExporter
@@ -16,6 +21,7 @@ from PIL import Image
 from bench import examples
 from mha_course.explore._widget import COLOURS, START
 from mha_lab import plot
+from tests.notebooks.chapters import PATHS, alternative_texts, code_cells
 from tools.notebooks import clean
 
 
@@ -30,6 +36,19 @@ def test_labels_are_text_in_the_stored_output_and_in_the_page(name):
     assert "<img src=x" not in page
     assert "<script>alert" not in page
     assert "data:image/png;base64," in page
+
+
+def test_jupyters_html_keeps_every_description(tmp_path):
+    """As ``pip install`` leaves it, in another folder: of explorables and of other pictures, each once."""
+    command = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", "--output-dir", tmp_path]
+    [file] = [path for path in PATHS if path.stem.startswith("09")]
+    subprocess.run([*command, file], cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    page = (tmp_path / f"{file.stem}.html").read_text(encoding="utf-8")
+    images = BeautifulSoup(page, "html.parser")("img", src=re.compile("^data:"))
+    outputs = [output for cell in code_cells(nbformat.read(file, as_version=4)) for output in cell.outputs]
+    told = [text for output in outputs for text in alternative_texts(output)]
+    assert [image["alt"] for image in images] == told
+    assert len(told) > 3
 
 
 @pytest.fixture

@@ -16,6 +16,12 @@
     return import(new URL(`${name}.js`, folder));
   };
 
+  /** A state that another version has saved may lack what a module reads: then no number is shown that nobody computed. */
+  const whole = (state) => new Proxy(state, { get(all, name) {
+    if (name in all) return all[name];
+    throw new Error(`the saved state has no ${String(name)}`);
+  } });
+
   /** The explorable of an output, from its state alone; its picture until it is seen, and where anything fails. */
   function makeAlone(rendermime, output) {
     const { module, state } = output.data[START];
@@ -30,7 +36,7 @@
       try {
         const [{ start }, { default: exported }] = await Promise.all([load("alone"), load(module)]);
         const live = document.createElement("div");
-        Object.assign(alone, await start(exported, state, live));
+        Object.assign(alone, await start(exported, whole(state), live));
         el.replaceChildren(live);
       } catch (error) {
         console.error(`explorable ${module}:`, error);
