@@ -107,6 +107,7 @@ def stopped(name: str) -> list[dict[str, Any]]:
     """The rows of a family whose process has ended before it wrote them."""
     path = files()[name]
     row = {
+        "file": name.partition(".")[2],
         "version": version(),
         "year": year(path),
         "kind": "",
