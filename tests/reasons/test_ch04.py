@@ -69,6 +69,11 @@ def test_one_nan_spoils_the_shared_matrix_for_all_sentences():
     assert gradient(spoilt, 2).isnan().all()
     assert gradient(spoilt, 1).isnan().all()  # the loss does not even use the empty row
     torch.testing.assert_close(gradient(whole, 2), gradient(whole, 1))
+    scaler = torch.amp.GradScaler("cpu")  # the gradient is NaN, and yet no update is
+    scaler.scale((spoilt @ (x @ w_v)).sum()).backward()
+    scaler.step(torch.optim.SGD([w_v]))
+    assert w_v.grad.isnan().all()
+    assert w_v.isfinite().all()
 
 
 @pytest.mark.parametrize("put", ["nan_to_num", "where", "masked_fill"])
