@@ -22,8 +22,8 @@ def test_all_layers_take_the_same_flops_because_all_heads_are_as_wide_as_the_mod
     x = torch.randn(1, 10, 24)
     by_heads = [flops(lambda h=h: mha_lab.MultiHeadAttention(24, h)(x)) for h in (1, 2, 4)]
     assert len(set(by_heads)) == 1
-    wider = [flops(lambda h=h: torch.randn(h, 10, 24) @ torch.randn(h, 24, 10)) for h in (1, 2)]
-    assert wider[1] == 2 * wider[0]
+    wider = [flops(lambda h=h: mha_lab.MultiHeadAttention(24, h, d_k=24, d_v=24)(x)) for h in (1, 2, 4)]
+    assert wider == [wider[0], 2 * wider[0], 4 * wider[0]]
 
 
 @pytest.mark.parametrize("requires", [True, False])
@@ -88,6 +88,14 @@ def test_with_the_highest_score_first_nothing_has_to_be_corrected():
                 m, total, output, scores[:, j : j + 1], torch.ones(1, 1), value[j : j + 1]
             )
         torch.testing.assert_close(output / total, scores.softmax(-1) @ value)
+
+
+def test_a_number_near_the_highest_score_is_as_good_to_subtract_and_a_distant_one_is_not():
+    scores, values = 300 + torch.randn(20), torch.randn(20, 5)
+    right = torch.softmax(scores.double(), dim=0) @ values.double()
+    for away, good in ((0, True), (20, True), (-20, True), (150, False), (-150, False)):
+        weights = torch.exp(scores - scores.max() - away)
+        assert torch.allclose((weights @ values / weights.sum()).double(), right, atol=1e-5) == good
 
 
 def test_float32_numbers_near_300_are_3e_5_apart():

@@ -5,13 +5,16 @@ from functools import cache
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
 
 import mha_lab
 from bench import rope
 from mha_course.chapters import story_model
+from mha_course.chapters.cost import kept_for_backward, measure_memory
+from mha_course.chapters.streaming import attend_in_stream
 from mha_lab import MultiHeadAttention, positions
 from mha_lab.positions import Rotary, apply_rotary
-from mha_lab.scores import QueryKeyNorm
+from mha_lab.scores import QueryKeyNorm, RelativePositionBias
 from tests.chapters.test_five_trainings import SEEDS
 
 
@@ -110,6 +113,108 @@ def test_the_model_cannot_read_beyond_its_table():
         model(torch.zeros(1, 31, dtype=torch.long))
 
 
+def test_only_a_score_that_becomes_plus_infinity_gives_nan():
+    """A score that becomes minus infinity overflows, too: its key gets nothing, which is right."""
+    query, rest = torch.tensor([[400.0, 0.0]]).half(), torch.tensor([[0.0, 400.0], [0.0, 4.0]]).half()
+    for first, spoilt in ((400.0, True), (-400.0, False)):
+        key = torch.cat([torch.tensor([[first, 0.0]]).half(), rest])
+        scores = mha_lab.scaled_dot_product_scores(query, key)
+        assert scores.isinf().tolist() == [[True, False, False]]
+        weights = torch.softmax(scores, dim=-1)
+        assert weights.isnan().all() if spoilt else weights.tolist() == [[0, 0.5, 0.5]]
+
+
+def test_the_angles_at_distance_40_are_new_because_keys_are_earlier_than_their_query():
+    """Where later keys are seen, too, pair 1 had nearly the angle of distance 40: that of distance -23."""
+    for theta, new_without_a_mask in ((0.1, False), (0.01, True)):
+        now = 40 * theta
+
+        def nearest(distances, theta=theta, now=now):
+            return (
+                (distances * theta - now)
+                .remainder(2 * math.pi)
+                .minimum((now - distances * theta).remainder(2 * math.pi))
+            )
+
+        assert nearest(torch.arange(32)).min() > 5 * theta
+        assert (nearest(torch.arange(-31, 32)).min() > 5 * theta) == new_without_a_mask
+
+
+def test_without_its_lower_bound_yarn_would_divide_pair_0_too():
+    plain = positions.rotary_frequencies(16)
+    for lowest, divided in ((0, False), (-math.inf, True)):
+        at = [16 * math.log(32 / (2 * math.pi * turns)) / (2 * math.log(10000)) for turns in (32, 1)]
+        low, high = max(math.floor(at[0]), lowest), math.ceil(at[1])
+        share = ((torch.arange(8) - low) / (high - low)).clamp(0, 1)
+        theta = plain * (1 - share) + plain / 4 * share
+        assert (theta[0] < plain[0]) == divided
+        assert (theta[1:] < plain[1:]).all()
+        assert torch.allclose(theta, positions.yarn_frequencies(16, factor=4, length=32)) != divided
+
+
+def test_a_stream_projects_the_new_token_and_the_loop_of_kept_tokens_all():
+    layer, cache, projected = MultiHeadAttention(8, 2), None, []
+    for projection in (layer.q_proj, layer.k_proj, layer.v_proj):
+        projection.register_forward_hook(lambda _, inputs, __: projected.append(inputs[0].shape[-2]))
+    x = torch.randn(1, 12, 8)
+    for token in x.split(1, dim=1):
+        _, cache = attend_in_stream(layer, token, cache, recent=7)
+    assert projected == [1] * 36
+    projected.clear()
+    layer(x[:, 11:], x[:, [0, *range(5, 12)]])
+    assert projected == [1, 8, 8]
+
+
+def test_an_if_in_a_mask_mod_is_an_error_and_torch_where_is_none():
+    def with_if(batch, head, q_idx, kv_idx):
+        return kv_idx <= q_idx if q_idx > 2 else kv_idx == 0
+
+    def with_where(batch, head, q_idx, kv_idx):
+        return torch.where(q_idx > 2, kv_idx <= q_idx, kv_idx == 0)
+
+    with pytest.raises(RuntimeError, match="control flow"):
+        create_block_mask(with_if, None, None, 5, 5, device="cpu")
+    create_block_mask(with_where, None, None, 5, 5, device="cpu")
+
+
+def test_the_key_that_pytorchs_layer_learns_has_another_score_for_each_query():
+    """So it is no number for each head. Zeros make it a sink of 0, and zeros are not learned."""
+    theirs, x = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True), torch.randn(1, 5, 8)
+    ours = MultiHeadAttention(8, 2, sinks=True)
+    with torch.no_grad():
+        for part, rows in zip(
+            (ours.q_proj, ours.k_proj, ours.v_proj), torch.arange(24).split(8), strict=True
+        ):
+            part.weight.copy_(theirs.in_proj_weight[rows])
+            part.bias.copy_(theirs.in_proj_bias[rows])
+        ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
+        theirs.bias_v.zero_()
+        for key, a_sink in ((torch.zeros(8), True), (torch.randn(8), False)):
+            theirs.bias_k.copy_(key)
+            weights = theirs(x, x, x, average_attn_weights=False)[1][0]  # (2, 5, 6)
+            query, keys, _ = ours.project(x, x, x)
+            sums = mha_lab.scaled_dot_product_scores(query, keys)[0].logsumexp(dim=-1)
+            learned = weights[..., 5].log() - (1 - weights[..., 5]).log() + sums
+            assert torch.allclose(learned, learned[:, :1].expand_as(learned), atol=1e-4) == a_sink
+            assert torch.allclose(theirs(x, x, x)[0], ours(x)[0], atol=1e-5) == a_sink
+
+
+@pytest.mark.unchecked
+def test_learned_sinks_store_no_scores_in_training_and_a_learned_bias_does():
+    """What is kept for the backward pass, and the peak of both passes, if the text is twice as long."""
+
+    def growth(**options):
+        layer, kept, peaks = MultiHeadAttention(32, 2, **options), [], []
+        for n in (1024, 2048):
+            x = torch.randn(1, n, 32)
+            kept.append(kept_for_backward(lambda x=x: layer(x, need_weights=False)[0]))
+            peaks.append(measure_memory(lambda x=x: layer(x, need_weights=False)[0].sum().backward()))
+        return kept[1] / kept[0], peaks[1] / peaks[0]
+
+    assert max(growth(sinks=True, gate=True, transform=QueryKeyNorm(16))) < 2.5
+    assert min(growth(score=RelativePositionBias(2, 3))) > 3
+
+
 # Trained models
 
 
@@ -145,6 +250,29 @@ def test_known_angles_repair_the_loss_at_128_tokens_with_as_many_keys(seed):
     assert nearer[0] == pytest.approx(plain[0], abs=1e-4)
     assert plain[1] > plain[0] + 0.03
     assert nearer[1] < plain[0] + 0.01
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("seed", SEEDS)
+@torch.no_grad()
+def test_scores_are_hardly_larger_beyond_the_trained_length(seed):
+    """The first 32 queries of a text are as in training. So large scores are not what long texts bring."""
+    with torch.enable_grad():
+        model, texts = trained(seed)
+    largest = []
+
+    def watch(layer, inputs):
+        query, key = Rotary()(*layer.project(*inputs[:1] * 3)[:2])
+        scores = mha_lab.scaled_dot_product_scores(query, key).tril().abs()
+        largest.append((scores[..., :32, :].max().item(), scores[..., 32:, :].max().item()))
+
+    hooks = [block.attention.register_forward_pre_hook(watch) for block in model.blocks]
+    model(texts[:, :128])
+    for hook in hooks:
+        hook.remove()
+    assert len(largest) == 2
+    for short, long in largest:
+        assert 0.8 * short < long < 1.3 * short
 
 
 @pytest.mark.unchecked

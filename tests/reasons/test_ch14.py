@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
-from torch.nn.functional import one_hot
+from torch.nn.functional import cross_entropy, one_hot
 
-from mha_course.chapters import induction
-from mha_course.chapters.language_model import Decoder, ablate_head, previous_token_score
-from mha_lab import MultiHeadAttention, causal_mask
+from mha_course.chapters import induction, prose
+from mha_course.chapters.language_model import Decoder, ablate_head, next_token_loss, previous_token_score
+from mha_lab import MultiHeadAttention, causal_mask, merge_heads
 from mha_lab.scores import RelativePositionBias
 from tests.chapters.test_heads_that_work_together import loss_of, scores, texts, trained
 from tests.chapters.test_induction import SEEDS
@@ -139,6 +139,32 @@ def test_each_head_of_layer_1_does_the_work_of_both_if_it_writes_twice(seed):
         assert loss_of(changed) < 0.45
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize("seed", SEEDS)
+@torch.no_grad()
+def test_the_induction_heads_need_what_the_previous_token_head_writes_in_their_keys(seed):
+    """The keys alone lose it, or keep it while queries, values and the readout lose it."""
+    model, (tokens, predictable) = trained(seed)[0], texts()
+    silent = ablate_head(model, 0, scores(model)[0].argmax().item())
+    block, x = model.blocks[1], model.token_embedding(tokens)
+    whole, less = (some.blocks[0](x)[0] for some in (model, silent))
+
+    def loss_and_score(of_keys, of_others):
+        others, keys = block.norm_1(of_others), block.norm_1(of_keys)
+        query, key, value = block.attention.project(others, keys, others)
+        heads, weights = block.attention.attend(query, key, value, causal_mask(tokens.shape[1]))
+        logits = model._read_out(of_others + block.attention.out_proj(merge_heads(heads)))
+        losses = cross_entropy(logits[:, :-1].mT, tokens[:, 1:], reduction="none")
+        return losses[predictable[:, 1:]].mean(), induction.induction_score(weights, tokens).min()
+
+    loss, score = loss_and_score(less, whole)
+    assert loss > 2
+    assert score < 0.4
+    loss, score = loss_and_score(whole, less)
+    assert loss < 1.2
+    assert score > 0.9
+
+
 @pytest.mark.slow
 @pytest.mark.unchecked
 def test_the_heads_of_layer_0_do_not_replace_each_other_in_this_model():
@@ -201,6 +227,50 @@ def test_a_previous_token_head_from_the_first_step_on_does_not_end_the_plateau_s
         below_3.append(next((at for at, loss in enumerate(losses) if loss < 3), len(losses)))
     alone, helped = below_3
     assert alone < 22 <= helped
+
+
+class Without(torch.nn.Module):
+    """The score of a layer, but some heads do not see the letters at some distances."""
+
+    def __init__(self, score, heads, distances):
+        super().__init__()
+        self.score, self.heads, self.distances = score, heads, distances
+
+    def forward(self, query, key):
+        scores, i = self.score(query, key).clone(), torch.arange(key.shape[-2])
+        hidden = torch.isin(i[:, None] - i, torch.tensor(self.distances)) & (i[:, None] > 2)
+        scores[..., self.heads, :, :] = scores[..., self.heads, :, :].masked_fill(hidden, -1e9)
+        return scores
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_heads_with_low_scores_are_needed_for_the_current_letter_and_the_one_two_places_back(seed):
+    """Without these two letters, they are worth less than nothing; without all others, hardly less."""
+    model, letters = prose.train(seed), prose.excerpts(200, seed=9)
+
+    @torch.no_grad()
+    def loss(model):
+        return next_token_loss(model(letters)[0], letters).item()
+
+    with torch.no_grad():
+        score = previous_token_score(model(letters, need_weights=True)[1]).mean(dim=1)
+    low = [divmod(place, 8) for place in score.flatten().argsort()[:2].tolist()]
+    silent = model
+    for place in low:
+        silent = ablate_head(silent, *place)
+
+    def without(distances):
+        changed = copy.deepcopy(model)
+        for number, block in enumerate(changed.blocks):
+            if heads := [head for at, head in low if at == number]:
+                block.attention.score = Without(block.attention.score, heads, distances)
+        return loss(changed)
+
+    whole, cost = loss(model), loss(silent) - loss(model)
+    assert cost > 0.1
+    assert without([0, 2]) - whole > 0.9 * cost
+    assert without([1, *range(3, 64)]) - whole < 0.3 * cost
 
 
 def layer(number):
