@@ -69,11 +69,11 @@ def test_one_nan_spoils_the_shared_matrix_for_all_sentences():
     assert gradient(spoilt, 2).isnan().all()
     assert gradient(spoilt, 1).isnan().all()  # the loss does not even use the empty row
     torch.testing.assert_close(gradient(whole, 2), gradient(whole, 1))
-    scaler = torch.amp.GradScaler("cpu")  # the gradient is NaN, and yet no update is
+    scaler, optimiser = torch.amp.GradScaler("cpu"), torch.optim.SGD([w_v], lr=0.1)
     scaler.scale((spoilt @ (x @ w_v)).sum()).backward()
-    scaler.step(torch.optim.SGD([w_v]))
+    scaler.step(optimiser)
     assert w_v.grad.isnan().all()
-    assert w_v.isfinite().all()
+    assert w_v.isfinite().all()  # the gradient is NaN, but this step is left out
 
 
 @pytest.mark.parametrize("put", ["nan_to_num", "where", "masked_fill"])
@@ -167,3 +167,25 @@ def test_a_large_number_added_to_a_whole_row_leaves_its_differences():
     for low, close in ((-1e4, 1e-2), (-1e6, 1e-1)):
         torch.testing.assert_close((row + low).softmax(-1), row.softmax(-1), atol=close, rtol=0)
     torch.testing.assert_close((row - 1e9).softmax(-1), torch.full((1, 4), 0.25))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_without_its_weights_pytorchs_layer_hides_an_empty_row_in_training(training, gradients):
+    """After ``eval()`` and without gradients, it takes another way, which gives NaN."""
+    layer, x = torch.nn.MultiheadAttention(4, 2, batch_first=True).train(training), torch.randn(2, 3, 4)
+    hidden = torch.tensor([[True, True, True], [False, False, True]])
+    with torch.set_grad_enabled(gradients):
+        for need_weights in (True, False):
+            output, _ = layer(x, x, x, key_padding_mask=hidden, need_weights=need_weights)
+            assert output[1].isfinite().all()
+            noticed = need_weights or not (training or gradients)
+            assert output[0].isnan().all().item() == noticed
+
+
+def test_visible_weights_keep_their_ratio_because_one_sum_divides_them():
+    weights = torch.tensor([[0.1, 0.2, 0.7]])
+    shares = mha_lab.masked_softmax(weights.log(), VISIBLE)
+    torch.testing.assert_close(shares, torch.tensor([[0.1, 0.2, 0.0]]) / 0.3)
+    low = torch.softmax(weights.log().masked_fill(~VISIBLE, -2.0), dim=-1)  # low, but not -inf
+    assert low[0, 2] > 0.1
