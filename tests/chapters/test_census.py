@@ -192,7 +192,7 @@ def taken(names):
     """Rows of some files, from a process that has imported nothing else."""
     pytest.importorskip("transformers")
     code = "import json, sys; from bench import census; print(json.dumps(list(census.taken(sys.argv[1:]))))"
-    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
     return [row for _, rows in json.loads(done.stdout) for row in rows]
 
