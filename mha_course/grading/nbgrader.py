@@ -320,22 +320,34 @@ class Check:
         found = {i: self._diagnose(messages) for i, messages in tried if messages is not None}
         return {i: diagnosis for i, diagnosis in found.items() if diagnosis is not None}
 
+    @cached_property
+    def right_with(self) -> dict[int, tuple[list[str], Diagnosis]]:
+        """The functions that are right with the solutions of others: by step, which they call."""
+        calling = {
+            i: (called, said) for i, (called, said) in self.fixed.items() if called and i in self.diagnoses
+        }
+        tried = {i: (called, self._diagnose(said)) for i, (called, said) in calling.items()}
+        return {i: found for i, found in tried.items() if _passes(found[1])}
+
     def blames(self, wrong: set[str]) -> list[str]:
         """The ``wrong`` exercises with whose solutions the function that is judged would be right."""
-        called, messages = self.fixed.get(next(reversed(self.diagnoses), -1), ([], None))
-        guilty = [name for name in called if name in wrong and None not in self.tried.values()]
-        diagnosis = self._diagnose(messages) if guilty else None
-        return guilty if diagnosis is not None and diagnosis.name is None else []
+        called, _ = self.right_with.get(next(reversed(self.diagnoses), -1), ([], None))
+        return [name for name in called if name in wrong and None not in self.tried.values()]
 
-    def judge(self) -> tuple[Report, int | float, str]:
+    def judge(self, right: Container[str] = ()) -> tuple[Report, int | float, str]:
         """One right definition earns the points; else the report is about the last that is not a stub.
+
+        So does one that is right with the solutions of what it calls, if the student's own are ``right``:
+        when it was tried, the names may have stood for something else, such as a stub.
 
         Returns:
             the report, the points, and the outcome: ``right``, ``untouched``, ``missing``, ``syntax-error``,
             ``ends-python``, or the name of the mistake.
         """
         attempts = list(self.diagnoses.values())
-        passed = [diagnosis for diagnosis in attempts if diagnosis.name is None]
+        passed = [diagnosis for diagnosis in attempts if _passes(diagnosis)]
+        if right:
+            passed += [found for called, found in self.right_with.values() if all(n in right for n in called)]
         if passed:
             return make(self.exercise, passed[-1]), self.exercise.points, "right"
         nothing = f"{self.exercise.name}: {{}}, 0 of {points(self.exercise.points)}."
@@ -484,14 +496,23 @@ class GradeApart(nbgrader.NbGraderPreprocessor):
         return not steps
 
 
+def _passes(diagnosis: Diagnosis | None) -> bool:
+    """Whether nothing is wrong; ``None`` is a stub."""
+    return diagnosis is not None and diagnosis.name is None
+
+
 def judged(checks: dict[str, Check]) -> dict[str, tuple[Report, int | float, str, list[str]]]:
     """For each exercise the report, the points, the outcome, and notes for the learner.
 
     The outcomes are those of ``Check.judge``. If a function is right but for a mistake in another exercise,
     which it calls, the outcome names that one, so that one mistake counts once.
     """
-    found = {name: check.judge() for name, check in checks.items()}
-    wrong = {name for name, (_, _, outcome) in found.items() if outcome != "right"}
+    found, right, more = {}, set(), {""}
+    while more:
+        found |= {name: check.judge(right) for name, check in checks.items() if name not in right}
+        more = {name for name, (_, _, outcome) in found.items() if outcome == "right"} - right
+        right |= more
+    wrong = found.keys() - right
     blamed = {name: checks[name].blames(wrong) for name in wrong}
     whole = {}
     for name, (report, earned, outcome) in found.items():

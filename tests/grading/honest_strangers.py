@@ -99,12 +99,12 @@ def fix_scale(x, w_q, w_k):
 class Head(torch.nn.Module):
     def __init__(self, d_model, d_k, d_v):
         super().__init__()
-        self.q = torch.nn.Linear(d_model, d_k, bias=False)
-        self.k = torch.nn.Linear(d_model, d_k, bias=False)
-        self.v = torch.nn.Linear(d_model, d_v, bias=False)
+        self.q_proj = torch.nn.Linear(d_model, d_k, bias=False)
+        self.k_proj = torch.nn.Linear(d_model, d_k, bias=False)
+        self.v_proj = torch.nn.Linear(d_model, d_v, bias=False)
 
     def forward(self, x):
-        q, k, v = self.q(x), self.k(x), self.v(x)
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         w = torch.softmax(q @ k.mT / k.shape[-1] ** 0.5, -1)
         return w @ v, w
 

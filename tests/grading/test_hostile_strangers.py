@@ -23,7 +23,13 @@ GROUPS = {
     "text": hostile.TEXTS,
     "slow": hostile.SLOW,
 }
-ATTACKS = {f"{kind} {name}": (kind, cells) for kind, group in GROUPS.items() for name, cells in group.items()}
+TOGETHER = {"values": 3, "text": 5, "slow": 4}  # attacks of one student: none of these spoils the next
+ATTACKS = {
+    f"{kind} {', '.join(some)}": (kind, [group[name] for name in some])
+    for kind, group in GROUPS.items()
+    for n in [TOGETHER.get(kind, 1)]
+    for some in (list(group)[i : i + n] for i in range(0, len(group), n))
+}
 ATTACKS["stops many functions"] = "stops", hostile.MANY_FUNCTIONS
 
 

@@ -34,7 +34,8 @@ def graded(cells):
         checks[name] = new_code_cell(f"check({name})", metadata={"nbgrader": marks})
     notebook = new_notebook(cells=[*map(new_code_cell, cells), *checks.values()])
     GradeApart(isolation="none").preprocess(notebook, ResourcesDict())
-    said = {name: [output.data["text/plain"] for output in cell.outputs] for name, cell in checks.items()}
+    shown = {name: [o for o in cell.outputs if "data" in o] for name, cell in checks.items()}
+    said = {name: [output.data["text/plain"] for output in outputs] for name, outputs in shown.items()}
     return {name: (float(texts[-1]), texts[0]) for name, texts in said.items()}
 
 
@@ -265,6 +266,24 @@ def test_a_mistake_counts_where_it_arises(cells, outcome):
         "because"
     )
     assert notes[0] == 0
+
+
+RIGHT_SCORES = UNSCALED + " / query.shape[-1] ** 0.5"
+NO_SCORES = "def scaled_scores(query, key):\n    raise NotImplementedError"
+BESIDE = {
+    "a stub below a right one": ([RIGHT_SCORES, NO_SCORES, HEAD], 2),
+    "a wrong one below a right one": ([RIGHT_SCORES, UNSCALED, HELPED], 2),
+    "a wrong one that is right later": ([UNSCALED, HEAD, RIGHT_SCORES], 2),
+    "and a wrong one of its own later": ([UNSCALED, HEAD, RIGHT_SCORES, HEAD.replace("-1", "-2")], 2),
+    "no right one": ([UNSCALED, HEAD, NO_SCORES], 0),
+}
+
+
+@pytest.mark.parametrize(("cells", "points"), BESIDE.values(), ids=BESIDE)
+def test_a_right_function_counts_beside_the_right_ones_that_it_calls(cells, points):
+    """Whatever else their names stood for when it was tried."""
+    earned = graded(cells)["single_head_attention"][0]
+    assert earned == min(points, find("single_head_attention").points)
 
 
 HEATMAP = "import torch\nfrom mha_lab import plot\nheatmap = plot.attention_heatmap(torch.eye(3))\n"

@@ -328,7 +328,8 @@ def test_nothing_outside_the_walls_was_in_reach(folder):
     (found,) = (o.text for c in code_cells(graded) for o in c.outputs if "'gradebook'" in o.get("text", ""))
     assert eval(found) == {
         "gradebook": "OperationalError", "source": "FileNotFoundError", "mark": "FileNotFoundError",
-        "package": "PermissionError", "network": "ConnectionRefusedError", "signal": "ProcessLookupError",
+        "package": "PermissionError", "course": "PermissionError", "network": "ConnectionRefusedError",
+        "signal": "ProcessLookupError",
     }  # fmt: skip
     assert list((folder.parent / "mark").iterdir()) == []
 
