@@ -60,7 +60,7 @@ def test_a_page_of_a_student_cannot_log_its_visitor_in_as_the_student(named):
         page.evaluate(send, [named.url, EVE, named.passwords()[EVE], token, NAME])
         page.wait_for_url(named.url + "/hub/**")
         page.wait_for_load_state()
-        names = {cookie["name"] for cookie in visitor.cookies([named.url])}
+        names = {cookie["name"] for cookie in visitor.cookies([named.url + "/hub/"])}
     assert "_xsrf" in names  # that of the attacker
     assert "__Host-jupyterhub-hub-login" not in names
 
