@@ -13,10 +13,13 @@ from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 from jupyterhub.auth import PAMAuthenticator
+from jupyterhub.handlers.login import LoginHandler
 from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import wait_for_http_server
+from tornado.web import HTTPError
 
 sys.path.insert(0, str(Path(__file__).parent))
 import accounts
@@ -30,6 +33,23 @@ TEACHER = os.environ["TEACHER"]
 STUDENT_MEMORY, TEACHER_MEMORY = (
     limits.in_bytes(os.environ[f"{who}_MEMORY"]) for who in ("STUDENT", "TEACHER")
 )
+
+
+class OwnLogin(LoginHandler):
+    """The log-in page, at the hub's name only, and with its own form only.
+
+    The hub also answers at the names of the servers. Who logged in there would give the hub's cookie to the
+    pages of that student. And a form in such a page could log its visitor in as the student.
+    """
+
+    async def prepare(self):
+        there, hub = urlsplit(f"//{self.request.host}"), os.environ["HUB_URL"]
+        if not os.environ["ONE_NAME"] and there.hostname != urlsplit(hub).hostname:
+            return self.redirect(hub + self.request.uri)
+        await super().prepare()
+        site = self.request.headers.get("Sec-Fetch-Site", "none")
+        if self.request.method == "POST" and site not in ("none", "same-origin"):
+            raise HTTPError(403, "Log in with the form on this page.")
 
 
 # Who may log in: the accounts of the class list, with the passwords of this machine (PAM). A student changes
@@ -52,6 +72,9 @@ class ClassAuthenticator(PAMAuthenticator):
 
     def check_allowed(self, username, authentication=None):
         return username == TEACHER or username in accounts.listed(STATE / "class.csv")
+
+    def get_handlers(self, app):
+        return [("/login", OwnLogin), *super().get_handlers(app)]
 
     async def refresh_user(self, user, handler=None):
         return self.check_allowed(user.name)

@@ -101,6 +101,8 @@ def visit(hub, victim, *scopes):
         Student(hub, chromium, EVE)
         student = Student(hub, chromium, victim)
         assert json.loads(student.ask_server("POST", "api/terminals")[1])["name"] == "1"  # is guessed
+        leak = {"type": "file", "format": "text", "content": "window.leaked = '200 mine'"}
+        assert student.ask_server("PUT", "api/contents/leak.js", leak)[0] == 201
         page = student.profile.new_page()
         page.goto(hub.evil(EVE, victim, *scopes))
         page.click("button")

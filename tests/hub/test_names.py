@@ -8,7 +8,7 @@ import pytest
 
 from bench.browser import needs_chromium
 from tests.hub.running import BOB, EVE, TEACHER, certificate, needs_hub, running
-from tests.hub.student import NAME, SCOPES, logged_in, stolen, visit
+from tests.hub.student import NAME, SCOPES, Student, browser, logged_in, stolen, visit
 
 pytestmark = [pytest.mark.hub, needs_hub, needs_chromium]
 
@@ -39,6 +39,30 @@ def test_cookies_that_a_page_sets_for_all_names_do_not_log_anybody_in(named):
         names = {cookie["name"] for cookie in bob.profile.cookies([named.url, named.own(BOB)])}
     kept = {name for name in names if "jupyterhub-hub-login" in name or "jupyterhub-user-" in name}
     assert kept == {"__Host-jupyterhub-hub-login", f"__Host-jupyterhub-user-{BOB}"}
+
+
+def test_a_page_of_a_student_cannot_log_its_visitor_in_as_the_student(named):
+    send = """([hub, name, password, token, host]) => {
+      document.cookie = `_xsrf=${token}; domain=${host}; path=/hub/; secure`;
+      const sent = document.createElement("form");
+      Object.assign(sent, {method: "POST", action: hub + "/hub/login?next=/hub/token"});
+      for (const [key, value] of Object.entries({username: name, password, _xsrf: token}))
+        sent.appendChild(Object.assign(document.createElement("input"), {name: key, value}));
+      document.body.appendChild(sent).submit();
+    }"""
+    with browser() as chromium:
+        Student(named, chromium, EVE)  # starts the server with the page
+        own, visitor = (chromium.new_context(ignore_https_errors=True) for _ in range(2))
+        form, page = own.new_page(), visitor.new_page()
+        form.goto(named.url + "/hub/login")
+        token = form.input_value("[name=_xsrf]")
+        page.goto(named.evil(EVE, BOB))
+        page.evaluate(send, [named.url, EVE, named.passwords()[EVE], token, NAME])
+        page.wait_for_url(named.url + "/hub/**")
+        page.wait_for_load_state()
+        names = {cookie["name"] for cookie in visitor.cookies([named.url + "/hub/"])}
+    assert "_xsrf" in names  # that of the attacker
+    assert "__Host-jupyterhub-hub-login" not in names
 
 
 COOKIES = """
