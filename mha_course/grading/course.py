@@ -35,6 +35,7 @@ ALLOWED = {
     "IncludeHeaderFooter": None,
     "LimitOutput": {"max_lines", "max_traceback"},
     "NbGrader": None,
+    "TemplateExporter": {"extra_template_basedirs"},  # set by what this package installs for nbconvert
 }
 RECEIVED = "received.json"  # when a submission arrived in the exchange, by the system's clock
 SUBMISSION_SECRET = "submission_secret.txt"  # in the exchange; `nbgrader release_feedback` needs it
