@@ -1,10 +1,14 @@
 """One submission, graded in its sandbox: what ``make test`` keeps of the tests of a class."""
 
+import subprocess
+import sys
+
 import pytest
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat.v4 import new_code_cell, new_notebook
 
 from mha_course.exercises import find
+from mha_course.grading.__main__ import CONFIGURATION
 from mha_course.grading.nbgrader import GradeApart
 from tests.grading.test_round import needs_walls
 
@@ -27,3 +31,14 @@ def test_a_right_and_a_wrong_answer():
     earned = [float(check.outputs[-1].data["text/plain"]) for check in checks]
     assert earned == [find("split_heads").points, 0]
     assert "split_heads is right" in checks[0].outputs[0].data["text/plain"]
+
+
+def test_a_new_course_has_settings_that_the_grader_takes(tmp_path):
+    """Also with all that this package has installed for other programs of Jupyter."""
+    (tmp_path / "nbgrader_config.py").write_text(CONFIGURATION)
+    load = (
+        "import sys; from pathlib import Path; from mha_course.grading.course import settings; "
+        "settings(Path(sys.argv[1]))"
+    )
+    done = subprocess.run([sys.executable, "-c", load, tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
