@@ -56,7 +56,7 @@ def _own(module: ModuleType) -> list[str]:
 
 
 for _module in (attention, cache, heads, masks, multihead, positions, scores, toy):
-    _module.__all__ = _own(_module)
+    _module.__all__ = getattr(_module, "__all__", None) or _own(_module)
     _module.__dir__ = _module.__all__.copy
 
 

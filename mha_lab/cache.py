@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from mha_lab import _expect as expect
 from mha_lab._inputs import batch_first_inputs
 
-Kept = TypeVar("Kept", bound=tuple)
+_Kept = TypeVar("_Kept", bound=tuple)
 
 
-def savable(cache: type[Kept]) -> type[Kept]:
+def savable(cache: type[_Kept]) -> type[_Kept]:
     """Caches of this class can be pickled: a file cannot refer to a layer, so there ``layer`` is ``None``."""
 
-    def without_layer(self: Kept) -> tuple[type[Kept], tuple]:
+    def without_layer(self: _Kept) -> tuple[type[_Kept], tuple]:
         return cache, tuple(None if isinstance(part, weakref.ref) else part for part in self)
 
     cache.__reduce__ = without_layer
@@ -60,7 +60,7 @@ class Cache(NamedTuple):
     window: int | None
 
 
-class Extends:
+class _Extends:
     """The part of ``MultiHeadAttention`` that reads a text in pieces."""
 
     def extend(
@@ -105,9 +105,9 @@ class Extends:
         x, _, _ = batch_first_inputs(self, x, name="x")
         kept, length = (), x.shape[-2]
         if cache is not None:
-            expect_made_by(self, "cache", cache)
+            _expect_made_by(self, "cache", cache)
             n = cache.length if self.window is None else min(cache.length, self.window)
-            expect_kept(self, x, *cache[:2], n)
+            _expect_kept(self, x, *cache[:2], n)
             kept, length = cache[:2], length + cache.length
         if mask is not None:
             expect.mask_for(mask, (*x.shape[:-2], self.num_heads, x.shape[-2], length), x.device)
@@ -130,7 +130,7 @@ class Extends:
         return self._output(heads, x), key, value
 
 
-def expect_made_by(layer: nn.Module, name: str, cache: object, layers: Sequence[nn.Module] = ()) -> None:
+def _expect_made_by(layer: nn.Module, name: str, cache: object, layers: Sequence[nn.Module] = ()) -> None:
     """``layer`` made ``cache``, and has the same window; ``layers`` can be named by their numbers."""
     if not isinstance(cache, Cache):
         expect.fail(TypeError, name, "the Cache that an earlier call returned", type(cache).__name__)
@@ -149,7 +149,7 @@ def expect_made_by(layer: nn.Module, name: str, cache: object, layers: Sequence[
     expect.fail(ValueError, name, wanted, got, hint)
 
 
-def expect_kept(layer: nn.Module, x: Tensor, key: Tensor, value: Tensor, n: int) -> None:
+def _expect_kept(layer: nn.Module, x: Tensor, key: Tensor, value: Tensor, n: int) -> None:
     """``key`` and ``value`` are ``n`` tokens that ``layer`` kept, for the batch of ``x`` and of its dtype."""
     wanted = [(*x.shape[:-2], layer.num_kv_heads, n, width) for width in (layer.d_k, layer.d_v)]
     if [tuple(key.shape), tuple(value.shape)] != wanted:

@@ -14,7 +14,7 @@ from mha_lab import _expect as expect
 from mha_lab._convert import Converts
 from mha_lab._inputs import batch_first_inputs
 from mha_lab.attention import _attend
-from mha_lab.cache import Extends
+from mha_lab.cache import _Extends
 from mha_lab.heads import _merge_heads, _split_heads
 
 ScoreFunction = Callable[
@@ -90,7 +90,7 @@ class SingleHeadAttention(nn.Module):
         return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k))
 
 
-class MultiHeadAttention(Converts, Extends, nn.Module):
+class MultiHeadAttention(Converts, _Extends, nn.Module):
     """Several heads side by side, each with its own projections, mixed by one output projection.
 
     ``output = Concat(head_1, ..., head_h) W_o`` with

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from mha_course._expect import instance
 from mha_lab import _expect as expect
-from mha_lab.cache import Cache, expect_made_by
+from mha_lab.cache import Cache, _expect_made_by
 from mha_lab.multihead import MultiHeadAttention
 from mha_lab.positions import sinusoidal_positions
 
@@ -208,7 +208,7 @@ class Decoder(nn.Module):
             expect.fail(ValueError, "caches", f"one for each of {len(self.blocks)} layers", len(caches))
         layers = [block.attention for block in self.blocks]
         for i, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            expect_made_by(layer, f"caches[{i}]", cache, layers)
+            _expect_made_by(layer, f"caches[{i}]", cache, layers)
             if cache.length != caches[0].length:
                 wanted = f"as many tokens as caches[0], {caches[0].length}"
                 expect.fail(ValueError, f"caches[{i}]", wanted, cache.length, "Did one call return all?")

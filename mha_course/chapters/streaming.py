@@ -10,7 +10,7 @@ from torch import Tensor
 from mha_course._expect import instance
 from mha_lab import _expect as expect
 from mha_lab._inputs import batch_first_inputs
-from mha_lab.cache import expect_kept, savable
+from mha_lab.cache import _expect_kept, savable
 from mha_lab.multihead import MultiHeadAttention
 
 
@@ -100,4 +100,4 @@ def _expect_fits(layer: MultiHeadAttention, x: Tensor, cache: StreamCache, first
     if (cache.first, cache.recent) != (first, recent):
         got = f"first = {cache.first} and recent = {cache.recent}"
         expect.fail(ValueError, "cache", f"first = {first} and recent = {recent}", got)
-    expect_kept(layer, x, cache.key, cache.value, min(cache.length, first + recent))
+    _expect_kept(layer, x, cache.key, cache.value, min(cache.length, first + recent))
