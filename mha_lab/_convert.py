@@ -26,6 +26,7 @@ class Converts:
             ValueError: it was made with ``add_bias_kv`` or ``add_zero_attn``, which add a key
                 that belongs to no token.
 
+        >>> from mha_lab import MultiHeadAttention
         >>> MultiHeadAttention.from_torch(nn.MultiheadAttention(6, 3)).num_heads
         3
         """
@@ -58,6 +59,7 @@ class Converts:
                 ``qdim`` other than ``d_model``, no heads of a width other than ``d_model // num_heads``, as
                 many key and value heads as query heads, and four biases or none.
 
+        >>> from mha_lab import MultiHeadAttention
         >>> MultiHeadAttention(6, 3).to_torch().num_heads
         3
         """

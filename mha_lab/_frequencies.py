@@ -47,7 +47,7 @@ def rotary_frequencies(
 
 def frequencies_of(
     width: int, base: int | float, dtype: torch.dtype, device: torch.device | str | None = None
-) -> Tensor:
+) -> Float[Tensor, " pairs"]:
     return float(base) ** (torch.arange(0, width, 2, dtype=dtype, device=device) / -width)
 
 

@@ -45,6 +45,7 @@ class Cache(NamedTuple):
     ``_replace`` makes a cache of other tensors: samples chosen anew for a beam search, or the first tokens of
     a layer without a window, to go back in the text.
 
+    >>> from mha_lab import MultiHeadAttention
     >>> _, cache = MultiHeadAttention(d_model=6, num_heads=3).extend(torch.ones(2, 5, 6))
     >>> chosen = torch.tensor([1, 1, 0])
     >>> cache._replace(key=cache.key[chosen], value=cache.value[chosen]).key.shape
@@ -96,6 +97,7 @@ class _Extends:
         (attention one token at a time, with keys and values kept); Jiang et al. 2023, "Mistral 7B", section 2
         (the rolling cache).
 
+        >>> from mha_lab import MultiHeadAttention
         >>> layer = MultiHeadAttention(d_model=6, num_heads=3)
         >>> output, cache = layer.extend(torch.ones(2, 5, 6))
         >>> output, cache = layer.extend(torch.ones(2, 1, 6), cache)
