@@ -14,6 +14,7 @@ from mha_lab import _expect as expect
 from mha_lab._convert import Converts
 from mha_lab._inputs import batch_first_inputs
 from mha_lab.attention import _attend
+from mha_lab.cache import Cache as Cache  # its old place, for files and for one release
 from mha_lab.cache import _Extends
 from mha_lab.heads import _merge_heads, _split_heads
 
