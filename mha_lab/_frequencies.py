@@ -39,13 +39,13 @@ def rotary_frequencies(
     (tensor([1.0000, 0.0100]), tensor([0.2500, 0.0025]))
     """
     width = expect.whole_number("width", width)
-    even("width", width)
+    _even("width", width)
     expect.float_dtype("dtype", dtype)
-    base, factor = above("base", base, 0), above("factor", factor, 0)
-    return frequencies_of(width, base, dtype, device) / factor
+    base, factor = _above("base", base, 0), _above("factor", factor, 0)
+    return _frequencies_of(width, base, dtype, device) / factor
 
 
-def frequencies_of(
+def _frequencies_of(
     width: int, base: int | float, dtype: torch.dtype, device: torch.device | str | None = None
 ) -> Float[Tensor, " pairs"]:
     return float(base) ** (torch.arange(0, width, 2, dtype=dtype, device=device) / -width)
@@ -89,12 +89,12 @@ def yarn_frequencies(
     tensor([1.0000, 0.7500, 0.5000, 0.2500])
     """
     width = expect.whole_number("width", width)
-    even("width", width)
+    _even("width", width)
     length = expect.whole_number("length", length)
     expect.flag("truncate", truncate)
     expect.float_dtype("dtype", dtype)
-    base, factor = above("base", base, 1), above("factor", factor, 0)
-    beta_fast = above("beta_fast", beta_fast, above("beta_slow", beta_slow, 0))
+    base, factor = _above("base", base, 1), _above("factor", factor, 0)
+    beta_fast = _above("beta_fast", beta_fast, _above("beta_slow", beta_slow, 0))
     fast, slow = (
         width * math.log(length / (2 * math.pi * turns)) / (2 * math.log(base))
         for turns in (beta_fast, beta_slow)
@@ -104,7 +104,7 @@ def yarn_frequencies(
     low, high = max(fast, 0), min(slow, width - 1)
     share = (torch.arange(width // 2, dtype=dtype, device=device) - low) / max(high - low, 0.001)
     share = share.clamp(0, 1)
-    plain = frequencies_of(width, base, dtype, device)
+    plain = _frequencies_of(width, base, dtype, device)
     return plain * (1 - share) + plain / factor * share
 
 
@@ -121,7 +121,7 @@ def yarn_attention_factor(factor: int | float) -> float:
     >>> round(yarn_attention_factor(4), 4)
     1.1386
     """
-    return 0.1 * math.log(max(above("factor", factor, 0), 1.0)) + 1.0
+    return 0.1 * math.log(max(_above("factor", factor, 0), 1.0)) + 1.0
 
 
 def mean_rotary_score(frequencies: Float[Tensor, " pairs"], n: int) -> Float[Tensor, " n"]:
@@ -144,25 +144,25 @@ def mean_rotary_score(frequencies: Float[Tensor, " pairs"], n: int) -> Float[Ten
     >>> mean_rotary_score(rotary_frequencies(4), 3)
     tensor([1.0000, 0.7701, 0.2918])
     """
-    check_frequencies(frequencies)
+    _check_frequencies(frequencies)
     at = torch.arange(expect.whole_number("n", n), dtype=frequencies.dtype, device=frequencies.device)
     return (at[:, None] * frequencies).cos().mean(dim=-1)
 
 
-def above(name: str, value: object, least: int | float) -> float:
+def _above(name: str, value: object, least: int | float) -> float:
     """``value`` as a float if it is a number above ``least``."""
     if expect.real_number(name, value) <= least:
         expect.fail(ValueError, name, f"a number above {least}", value)
     return float(value)
 
 
-def even(name: str, width: int) -> None:
+def _even(name: str, width: int) -> None:
     """Raise an error if ``width`` is 0 or odd: then its numbers do not form pairs."""
     if width == 0 or width % 2:
         expect.fail(ValueError, name, "an even number", width, "Positions turn pairs of numbers.")
 
 
-def check_frequencies(frequencies: object) -> None:
+def _check_frequencies(frequencies: object) -> None:
     """A number for each pair."""
     expect.tensor("frequencies", frequencies, "(pairs,)", min_rank=1, max_rank=1)
     expect.floating("frequencies", frequencies)

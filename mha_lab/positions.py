@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from mha_lab import _expect as expect
 from mha_lab._frequencies import (
-    above,
-    check_frequencies,
-    even,
-    frequencies_of,
+    _above,
+    _check_frequencies,
+    _even,
+    _frequencies_of,
     mean_rotary_score,
     rotary_frequencies,
     yarn_attention_factor,
@@ -68,8 +68,8 @@ def sinusoidal_positions(
     """
     n, d_model = expect.whole_number("n", n), expect.whole_number("d_model", d_model)
     expect.float_dtype("dtype", dtype)
-    even("d_model", d_model)
-    theta = frequencies_of(d_model, above("base", base, 0), torch.float64)
+    _even("d_model", d_model)
+    theta = _frequencies_of(d_model, _above("base", base, 0), torch.float64)
     angle = torch.arange(n, dtype=torch.float64)[:, None] * theta
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(device=device, dtype=dtype)
 
@@ -139,7 +139,7 @@ def _apply_rotary(
 ) -> Tensor:
     precise = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot represent 257
     if frequencies is None:
-        frequencies = frequencies_of(x.shape[-1], base, precise, x.device)
+        frequencies = _frequencies_of(x.shape[-1], base, precise, x.device)
     pairs = frequencies.shape[0]
     angle = positions[..., None].to(precise) * frequencies.to(x.device, precise)
     cos, sin = ((attention_factor * part).to(x.dtype) for part in (angle.cos(), angle.sin()))
@@ -286,12 +286,12 @@ def _check_rotary(base: object, layout: object, frequencies: object, attention_f
     """What does not depend on the tensor that is turned."""
     if layout not in ("pairs", "halves"):
         expect.fail(ValueError, "layout", "'pairs' or 'halves'", repr(layout))
-    above("attention_factor", attention_factor, 0)
-    if above("base", base, 0) != 10000 and frequencies is not None:
+    _above("attention_factor", attention_factor, 0)
+    if _above("base", base, 0) != 10000 and frequencies is not None:
         hint = "Did you mean rotary_frequencies(width, base=...)?"
         expect.fail(ValueError, "base", "no base beside frequencies", base, hint)
     if frequencies is not None:
-        check_frequencies(frequencies)
+        _check_frequencies(frequencies)
 
 
 def _check_pairs(name: str, x: Tensor, frequencies: Tensor | None) -> None:

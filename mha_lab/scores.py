@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
-from mha_lab._frequencies import above
+from mha_lab._frequencies import _above
 from mha_lab.attention import _scores, scaled_dot_product_scores
 from mha_lab.positions import Rotary, _distance, alibi_bias
 
@@ -175,7 +175,7 @@ class SoftcappedScore(nn.Module):
 
     def __init__(self, cap: int | float) -> None:
         super().__init__()
-        self.cap = above("cap", cap, 0)
+        self.cap = _above("cap", cap, 0)
 
     def forward(
         self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]

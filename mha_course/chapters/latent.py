@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mha_course._expect import instance
 from mha_lab import _expect as expect
-from mha_lab._frequencies import even
+from mha_lab._frequencies import _even
 from mha_lab.attention import _attend
 from mha_lab.cache import savable
 from mha_lab.heads import _merge_heads, _split_heads
@@ -107,7 +107,7 @@ class LatentAttention(nn.Module):
         self.d_nope = d_nope = expect.whole_number("d_nope", d_nope)
         self.d_rope = d_rope = expect.whole_number("d_rope", d_rope)
         expect.flag("bias", bias)
-        even("d_rope", d_rope)
+        _even("d_rope", d_rope)
         self.d_v = d_nope if d_v is None else expect.whole_number("d_v", d_v)
         self.base, self.layout = base, layout
         _check_rotary(base, layout, None, 1.0)
