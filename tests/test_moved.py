@@ -66,6 +66,7 @@ def test_a_picture_of_one_chapter_is_found_where_it_was(name):
     assert old is getattr(pictures, name)
 
 
+@pytest.mark.slow
 def test_the_old_command_of_a_teacher_works():
     def run(package):
         command = [sys.executable, "-m", f"{package}.grading", "--help"]

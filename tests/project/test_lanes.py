@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # it waits for what hangs
+
 LANES = Path(__file__).parents[2] / "tools" / "lanes.sh"
 
 # Each call leaves a line. A part that hangs does so for a child, too, as a test does for its kernel.
