@@ -391,18 +391,18 @@ def test_a_port_that_a_server_has_lost_is_not_visited(hub):
 
 def test_a_lost_port_is_not_visited_either_if_another_process_has_the_servers_number(hub):
     """A hub that was started again knows only the number of a server's process, and Linux gives it away."""
-    with logged_in(hub, BOB) as bob:
-        with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
-            port, state = database.execute(PORT, [BOB]).fetchone()
-            os.kill(int((hub.folder / "state" / "hub.pid").read_text()), 9)
-            os.kill(json.loads(state)["pid"], 9)
-            with answering(hub, port, "127.0.0.1") as fake:
-                changed = "update spawners set state = ? where state = ?"
-                database.execute(changed, [json.dumps({"pid": fake.pid}), state])
-                database.commit()
-                hub.back()
-                time.sleep(8)
-                assert "fake" not in bob.ask_server("GET", "api")[1]
+    kept = closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite"))
+    with logged_in(hub, BOB) as bob, kept as database:
+        port, state = database.execute(PORT, [BOB]).fetchone()
+        os.kill(int((hub.folder / "state" / "hub.pid").read_text()), 9)
+        os.kill(json.loads(state)["pid"], 9)
+        with answering(hub, port, "127.0.0.1") as fake:
+            changed = "update spawners set state = ? where state = ?"
+            database.execute(changed, [json.dumps({"pid": fake.pid}), state])
+            database.commit()
+            hub.back()
+            time.sleep(8)
+            assert "fake" not in bob.ask_server("GET", "api")[1]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::"])
