@@ -175,6 +175,8 @@ def _refused(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
 
 def _known(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
     """The mistakes whose code gives the same on every problem; two at once if no single one does."""
+    if _named(exercise, shown):
+        return None
     order = sorted(trials, key=lambda t: t is not shown)  # most variants already differ on the one shown
     fitting = _fitting(exercise, order, two=False)
     if not fitting and not _one_factor(trials):
@@ -184,6 +186,14 @@ def _known(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: T
     name, mistake = next(iter(fitting.items()))
     cause = _told(exercise, list(fitting.values()), lambda variant: _fits(exercise, order, variant))
     return Found(name, cause=cause, section=mistake.section)
+
+
+def _named(exercise: Exercise, shown: Trial) -> bool:
+    """Whether the exercise itself names the mistake, and no code makes it."""
+    if exercise.accepts is None or shown.outcome.kind != "returned":
+        return False
+    mistake = exercise.mistakes.get(exercise.accepts(shown.got, *shown.problem)[0])
+    return mistake is not None and not mistake.variants
 
 
 def _fitting(exercise: Exercise, trials: list[Trial], *, two: bool) -> dict[str, Mistake]:

@@ -1,6 +1,8 @@
 """Chapter 01: a module whose three projections can learn, judged by its parameters and by what it returns."""
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -49,11 +51,14 @@ def _problems(rng):
 def _call(answer, d_model, d_k, d_v, x, w_q, w_k, w_v):
     """What the module returns with these matrices in it, as the only item of a tuple.
 
-    A second item is the number of matrices that get no gradient from the output, if there are any. A module
-    with other parameters gives what is wrong with them: the shapes of the three, with zeros for what is
-    missing, the number of biases, and the number of others. What is no module comes back as it is.
+    A second item is the number of matrices that get no gradient from the output, if the numbers are right and
+    there are any. A module with other parameters gives what is wrong with them: the shapes of the three, with
+    zeros for what is missing, the number of biases, and the number of others. What is no module comes back as
+    it is; a known mistake needs none.
     """
     head = answer(d_model, d_k, d_v)
+    if isinstance(head, _Pieces):
+        return (head.attend(x, w_q, w_k, w_v),)
     if not isinstance(head, torch.nn.Module):
         return head
     own, matrices = dict(head.named_parameters()), dict(zip(PARTS, (w_q, w_k, w_v), strict=True))
@@ -68,6 +73,8 @@ def _call(answer, d_model, d_k, d_v, x, w_q, w_k, w_v):
         for name, matrix in matrices.items():
             found[name].copy_(matrix.mT)
     result = head(x)
+    if not compare.same(compare.plain(_Pieces().attend(x, w_q, w_k, w_v)), compare.plain(result)):
+        return (result,)
     stuck = sum(gradient is None for gradient in _gradients(result, list(found.values())))
     return (result, stuck) if stuck else (result,)
 
@@ -83,33 +90,26 @@ def _gradients(result, parameters):
         return [None for _ in parameters]
 
 
-class _Head(torch.nn.Module):
+class _Pieces(NamedTuple):
     """The solution, put together from pieces."""
 
-    def __init__(self, d_model, d_k, d_v, pieces):
-        super().__init__()
-        self.q_proj = torch.nn.Linear(d_model, d_k, bias=False)
-        self.k_proj = torch.nn.Linear(d_model, d_k, bias=False)
-        self.v_proj = torch.nn.Linear(d_model, d_v, bias=False)
-        self.pieces = pieces
+    project: Callable = lambda x, q, k, v: (x @ q, x @ k, x @ v)
+    divisor: _scale.Divisor = _scale.right
+    weigh: _softmax.Weigh = _softmax.right
+    after: _scale.Divisor = lambda sizes: 1.0
+    results: Callable = lambda output, weights: (output, weights)
 
-    def forward(self, x):
+    def attend(self, x, w_q, w_k, w_v):
         """The output and the weights, or what the pieces make of them."""
-        project, divisor, weigh, after, results = self.pieces
-        query, key, value = project(x, self.q_proj, self.k_proj, self.v_proj)
+        query, key, value = self.project(x, w_q, w_k, w_v)
         sizes = _scale.Sizes.of(query, key, x.shape[-1], d_v=value.shape[-1])
-        weights = weigh(query @ key.mT / divisor(sizes)) / after(sizes)
-        return results(weights @ value, weights)
+        weights = self.weigh(query @ key.mT / self.divisor(sizes)) / self.after(sizes)
+        return self.results(weights @ value, weights)
 
 
-def _build(
-    project=lambda x, q, k, v: (q(x), k(x), v(x)),
-    divisor=_scale.right,
-    weigh=_softmax.right,
-    after=lambda sizes: 1.0,
-    results=lambda output, weights: (output, weights),
-):
-    return lambda *widths: _Head(*widths, (project, divisor, weigh, after, results))
+def _build(**pieces):
+    known = _Pieces(**pieces)
+    return lambda *widths: known
 
 
 SIZES = "d_model", "d_v", "tokens", "front"
@@ -118,12 +118,12 @@ KNOBS = {
         "query-and-key-swapped": (
             "Query and key have changed places: `q_proj` should make the queries, and `k_proj` the keys.",
             SCORES,
-            (lambda x, q, k, v: (k(x), q(x), v(x)),),
+            (lambda x, q, k, v: (x @ k, x @ q, x @ v),),
         ),
         "one-projection-for-both": (
             "`q_proj` makes both the queries and the keys. The keys need `k_proj`.",
             SCORES,
-            (lambda x, q, k, v: (q(x), q(x), v(x)),),
+            (lambda x, q, k, v: (x @ q, x @ q, x @ v),),
         ),
     },
     "divisor": _scale.wrong(ROOT, *SIZES),
@@ -180,11 +180,10 @@ def _accepts(result, d_model, d_k, d_v, x, w_q, w_k, w_v):
         seen = f"Your function returns {compare.kind(result)}; a module is expected."
         kinds = {"a type": "class-returned", "a function": "function-returned"}
         return kinds.get(getattr(result, "dtype", ""), "no-module"), seen
-    (got, *stuck), root = result, math.sqrt(d_k)
+    got, *stuck = result
     if got is None:
         return "no-forward", "Your module has the three projections, and returns nothing for x."
-    weights = torch.softmax(x @ w_q @ (x @ w_k).mT / root, dim=-1)
-    if compare.same(compare.plain((weights @ x @ w_v, weights)), got):
+    if compare.same(compare.plain(_Pieces().attend(x, w_q, w_k, w_v)), got):
         seen = f"The output gives no gradient to {stuck[0]} of the three matrices." if stuck else ""
         return ("no-gradient", seen) if stuck else None
     seen = (

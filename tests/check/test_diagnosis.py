@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mha_course.checker.diagnosis import diagnose
-from mha_course.exercises import deviations, find, per_head_weights
+from mha_course.exercises import Exercise, deviations, find, per_head_weights
 from mha_course.exercises._results import Outcome, Plain
 from tests.check.corpus import diagnosis_of, named
 
@@ -69,3 +69,35 @@ def test_rows_that_are_moved_by_different_numbers_are_no_bias():
     turned = named(lambda q, k, h: answer(q, k, h) + q.mean((0, 2))[:, None], "per_head_weights")
     assert diagnosis_of("per_head_weights", moved, refused=[]).name == "row-added"
     assert diagnosis_of("per_head_weights", turned, refused=[]).name != "row-added"
+
+
+LEARNABLE = """
+import torch
+class Head(torch.nn.Module):
+    def __init__(self, d_model, d_k, d_v):
+        super().__init__()
+        self.q_proj, self.k_proj = (torch.nn.Linear(d_model, d_k, bias={bias}) for _ in range(2))
+        self.v_proj = torch.nn.Linear(d_model, d_v, bias={bias})
+    def forward(self, x):
+        return self.q_proj(x) @ self.k_proj(x).mT @ self.v_proj(x)
+def learnable_head(d_model, d_k, d_v):
+    return Head(d_model, d_k, d_v)
+"""
+
+
+@pytest.mark.parametrize(
+    ("bias", "name", "tried"), [(True, "bias-added", False), (False, "wrong-numbers", True)]
+)
+def test_known_code_is_run_only_if_it_can_explain_a_module_and_makes_none(monkeypatch, bias, name, tried):
+    space, run, made = {}, [], []
+    exec(LEARNABLE.format(bias=bias), space)
+    compute, linear = Exercise.compute, torch.nn.Linear.__init__
+    monkeypatch.setattr(Exercise, "compute", lambda *given: run.append(given[1]) or compute(*given))
+    monkeypatch.setattr(
+        torch.nn.Linear, "__init__", lambda *given, **o: made.append(1) or linear(*given, **o)
+    )
+    assert diagnosis_of("learnable_head", space["learnable_head"]).name == name
+    known = {v for mistake in find("learnable_head").mistakes.values() for v in mistake.variants}
+    assert len(known.intersection(run)) == tried * len(known)
+    # Three projections for three problems, of the answer and of the solution; and one not prepared.
+    assert len(made) - tried == 2 * 3 * 3
