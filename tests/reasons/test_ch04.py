@@ -189,3 +189,23 @@ def test_visible_weights_keep_their_ratio_because_one_sum_divides_them():
     torch.testing.assert_close(shares, torch.tensor([[0.1, 0.2, 0.0]]) / 0.3)
     low = torch.softmax(weights.log().masked_fill(~VISIBLE, -2.0), dim=-1)  # low, but not -inf
     assert low[0, 2] > 0.1
+
+
+def test_only_the_leak_test_notices_that_nothing_is_hidden():
+    """Shapes and sums are right for any mask, and with the causal mask nothing leaks."""
+    layer, x, causal = (
+        mha_lab.MultiHeadAttention(4, 2).double(),
+        torch.randn(5, 4).double(),
+        mha_lab.causal_mask(5),
+    )
+    for mask, leaks in ((causal, 0), (None, 10)):
+        output, weights = layer(x, mask=mask)
+        assert output.shape == (5, 4)
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 5).double())
+        found = 0
+        for token in range(5):
+            changed = x.clone()
+            changed[token] = torch.randn(4)
+            moved = (layer(changed, mask=mask)[0] - output).abs().amax(dim=-1) > 1e-6
+            found += (moved & ~causal[:, token]).sum().item()
+        assert found == leaks

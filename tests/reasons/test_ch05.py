@@ -66,3 +66,25 @@ def test_a_bias_that_is_added_for_each_head_shows_only_with_two_heads_and_a_bias
         parts = (heads[:, h] @ w_o[4 * h : 4 * h + 4] for h in range(num_heads))
         wrong = sum(part + bias for part in parts)
         assert torch.allclose(wrong, merge_heads(heads) @ w_o + bias, atol=1e-5) != seen
+
+
+def test_what_head_1_writes_follows_its_weights_and_values():
+    """The weights stay, and one value at a time changes; then two weights change places."""
+    x, (w_q, w_k, w_v, w_o) = toy.embeddings(), toy.multi_head_weights()
+    query, key, value = (split_heads(x @ w, 2)[1] for w in (w_q, w_k, w_v))
+    weights = scaled_dot_product_attention(query, key, value)[1]
+    dog, saw, cat = 1, 2, 4
+
+    def written(token, changed=None, weights=weights):
+        values = value.clone()
+        if changed is not None:
+            values[changed] = 0
+        return (weights[token] @ values @ w_o[2:]).tolist()
+
+    assert written(dog) == pytest.approx([0, 0, 0.81, 0], abs=0.005)
+    assert written(dog, cat)[0] == -written(dog, dog)[0] == pytest.approx(0.048, abs=0.001)
+    assert written(saw) == pytest.approx([-0.84, 0, 0.05, 0], abs=0.005)
+    assert written(saw, cat)[0] == pytest.approx(0, abs=0.005)
+    assert written(saw, saw)[2] == 0
+    swapped = weights[:, [0, 4, 2, 3, 1]]
+    assert written(saw, weights=swapped)[0] == -written(saw)[0]

@@ -1,10 +1,11 @@
 """Reasons of chapter 06, each tried with the smallest experiment that could refute it."""
 
+import pytest
 import torch
 from torch import nn
 
 from mha_course.chapters.cost import Traffic
-from mha_course.chapters.variants import BareAttention, ThreeProjections
+from mha_course.chapters.variants import BareAttention, SequenceFirstAttention, ThreeProjections
 
 SIZES = 8, 128, 8, 32  # batch, n, num_heads, d_k
 QUERIES = 8 * 128 * 8 * 32 * 4  # bytes
@@ -75,3 +76,18 @@ def test_all_gradients_of_parameters_agree_if_only_the_input_is_cut_off_behind_t
     for cut, same in (("input", True), ("keys", False)):
         assert torch.allclose(found[cut][0], found["nothing"][0]) == same
         assert not torch.allclose(found[cut][1], found["nothing"][1])
+
+
+def test_an_axis_of_a_mask_has_length_1_where_the_mask_does_not_change_along_it():
+    """In full, it gives the same output. Both masks together differ along each axis, and need all three."""
+    layer, x = SequenceFirstAttention(12, 3).double(), torch.randn(5, 2, 12).double()
+    causal = torch.ones(5, 5).tril().bool()[..., None]
+    padding = (torch.arange(5) < torch.tensor([[3], [5]])).T[None]
+    for mask in (causal, padding):
+        torch.testing.assert_close(layer(x, x, x, mask), layer(x, x, x, mask.expand(5, 5, 2)))
+    both = causal & padding
+    assert both.shape == (5, 5, 2)
+    for short in (both[:, :, :1], both[-1:]):
+        assert not torch.allclose(layer(x, x, x, both), layer(x, x, x, short))
+    with pytest.raises(ValueError, match="mask"):
+        layer(x, x, x, padding.movedim(2, 0))

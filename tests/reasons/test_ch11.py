@@ -143,7 +143,7 @@ def test_a_mask_that_hides_queries_shows_only_where_a_real_token_sees_padding(is
     assert moved(X, real, real[:, None, :, None] & seen) == found
 
 
-@pytest.mark.parametrize(("fill", "safe"), [(-1e4, 1), (-1e9, 1e4)])
+@pytest.mark.parametrize(("fill", "safe"), [(-1e4, 1), (-1e9, 1e3)])
 def test_a_fill_with_a_number_is_right_only_if_no_score_is_as_low(fill, safe):
     real = torch.tensor([[True, True, True, False, False], [True] * 5])[:, None, None]
     for size, right in ((safe, True), (1000 * safe, False)):
@@ -190,3 +190,14 @@ def test_the_bare_comparison_finds_nothing_and_allclose_stretches():
     assert torch.allclose(one, other)
     with pytest.raises(AssertionError, match="shape"):
         torch.testing.assert_close(one, other)
+
+
+def test_a_mask_that_one_layer_forgets_shows_in_the_whole_model_only():
+    """Each of the two layers is right by itself; whichever of them gets no mask, padding comes through."""
+    real = torch.tensor([[True, True, True, False, False], [True] * 5])
+    mask = real[:, None, None]
+    changed = torch.where(real[..., None], X, torch.randn_like(X))
+    for masks, found in (((mask, mask), False), ((None, mask), True), ((mask, None), True)):
+        one, other = (layer(layer(each, mask=masks[0]), mask=masks[1])[real] for each in (X, changed))
+        assert torch.allclose(one, other) != found
+    assert not moved(X, real, mask)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import mha_lab
-from mha_course.chapters import linear, story_model
+from mha_course.chapters import latent, linear, story_model
+from mha_course.chapters.cost import Traffic
 from mha_course.chapters.language_model import Block
 from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.heads import repeat_kv
@@ -124,6 +125,67 @@ def test_at_most_two_keys_can_get_more_than_half_with_two_features():
     four = -20 * torch.ones(4, 4)
     four.fill_diagonal_(1)
     assert (linear.largest_weights(four) > 0.5).all()
+
+
+def test_a_new_token_reads_a_third_only_where_keys_are_not_repeated():
+    """After 1000 tokens. The layer repeats them for its weights, and then moves more than with 6 KV heads."""
+    moved, kept, token = {}, {}, torch.randn(1, 1, 24)
+    for num_kv_heads in (6, 2, 1):
+        layer = MultiHeadAttention(24, 6, num_kv_heads=num_kv_heads).requires_grad_(False)
+        _, cache = layer.extend(torch.randn(1, 1000, 24))
+        kept[num_kv_heads] = cache.key.numel()
+        for name, run in (
+            ("extend", lambda layer, cache: layer.extend(token, cache)),
+            ("weights", lambda layer, cache: layer.attend(layer.project(*[token] * 3)[0], *cache[:2], None)),
+        ):
+            with Traffic() as traffic:
+                run(layer, cache)
+            moved[name, num_kv_heads] = traffic.bytes
+    for num_kv_heads, share in ((2, 1 / 3), (1, 1 / 6)):
+        assert kept[num_kv_heads] / kept[6] == share
+        assert moved["extend", num_kv_heads] / moved["extend", 6] == pytest.approx(share, rel=0.1)
+        assert moved["weights", num_kv_heads] > moved["weights", 6]
+
+
+@pytest.mark.parametrize("num_heads", range(1, 13))
+def test_only_a_number_of_kv_heads_in_between_shows_the_wrong_order(num_heads):
+    for kv_heads in (n for n in range(1, num_heads + 1) if num_heads % n == 0):
+        key = torch.randn(1, kv_heads, 3, 2)
+        group = num_heads // kv_heads
+        assert torch.equal(repeat_kv(key, group), key.repeat(1, group, 1, 1)) == (kv_heads in (1, num_heads))
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4])
+def test_the_loop_needs_no_mask_only_if_it_drops_before_it_looks(window):
+    layer, x = MultiHeadAttention(12, 2, window=window).double(), torch.randn(1, 10, 12).double()
+    for drops_first in (True, False):
+        keys, values, outputs = [], [], []
+        for new in x.split(1, dim=1):
+            query, key, value = layer.project(new, new, new)
+            keys, values = (
+                [*keys, key][-window - (not drops_first) :],
+                [*values, value][-window - (not drops_first) :],
+            )
+            fetched, _ = mha_lab.scaled_dot_product_attention(
+                query, torch.cat(keys, -2), torch.cat(values, -2)
+            )
+            outputs.append(layer.out_proj(mha_lab.merge_heads(fetched)))
+        assert torch.allclose(torch.cat(outputs, dim=1), layer(x)[0]) == drops_first
+
+
+@torch.no_grad()
+def test_latent_heads_differ_by_their_matrices_only():
+    """Those of the keys or of the queries are enough to differ; with the same ones, all weights are equal."""
+    layer = latent.LatentAttention(24, 6, kv_rank=5, d_nope=4, d_rope=2).double()
+    x = torch.randn(7, 24).double()
+    names = ("k_nope_proj", "q_nope_proj", "q_rope_proj")
+    own = {name: getattr(layer, name).weight.clone() for name in names}
+    for shared in (names[:1], names[1:], names):
+        for name in names:
+            first = own[name].chunk(6)[0].repeat(6, 1)
+            getattr(layer, name).weight.copy_(first if name in shared else own[name])
+        weights = layer(x, causal_mask(7))[1]
+        assert torch.allclose(weights, weights[:1].expand_as(weights)) == (shared == names)
 
 
 # Trained models

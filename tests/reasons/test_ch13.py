@@ -215,6 +215,60 @@ def test_learned_sinks_store_no_scores_in_training_and_a_learned_bias_does():
     assert min(growth(score=RelativePositionBias(2, 3))) > 3
 
 
+@torch.no_grad()
+def test_a_row_that_must_sum_to_1_moves_weight_to_words_that_were_ignored():
+    """Without that rule, no other weight changes, and only what token 0 gave is missing in the output."""
+    model, first = story_model.load(), story_model.load().blocks[0]
+    tokens = story_model.encode("Ada amused Ben because she ate. in the lake the drum")
+    n = len(tokens)
+    start = first.norm_1(model.token_embedding.weight[tokens] + model.position_embedding.weight[:n])
+    query, key, value = (part[2] for part in first.attention.project(start, start, start))
+    scores = mha_lab.scaled_dot_product_scores(query[-1:], key)
+    before, window = scores.softmax(dim=-1), torch.arange(n) >= n - 8
+    after, kept = mha_lab.masked_softmax(scores, window), before * window
+    assert before[0, 0] > 0.9
+    assert before[0, window].sum() < 0.1
+    torch.testing.assert_close(after.sum(), torch.tensor(1.0))
+    assert (after - before)[0, window].max() > 0.1
+    torch.testing.assert_close(kept @ value + before[:, :1] * value[:1], before @ value, atol=0.3, rtol=0)
+    assert (after @ value - before @ value).norm() > 1
+
+
+def test_a_gate_with_a_bias_of_minus_30_closes_a_head_and_leaves_its_weights():
+    """The gate alone closes it: the same head with a bias of 0 has the same weights, and an output."""
+    layer, x = MultiHeadAttention(8, 2, gate=True).requires_grad_(False), torch.randn(5, 8)
+    found = []
+    for bias in (0.0, -30.0):
+        layer.gate_proj.bias[:4] = bias
+        heads, weights = layer.attend(*layer.project(x, x, x), None)
+        gated = mha_lab.merge_heads(heads) * layer.gate_proj(x).sigmoid()
+        found.append((gated[:, :4].abs().max().item() < 1e-6, gated[:, 4:].abs().max().item() > 0.01))
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 5))
+        torch.testing.assert_close(layer(x)[1], weights)
+    assert found == [(False, True), (True, True)]
+
+
+@pytest.mark.parametrize(("window", "blocks"), [(1, 8), (2, 15), (3, 15), (129, 15), (130, 21)])
+def test_the_blocks_below_the_diagonal_are_needed_for_the_first_queries_of_a_block(window, blocks):
+    """A query that sees itself only needs none of them."""
+    mask = create_block_mask(
+        lambda b, h, q, k: (k <= q) & (q - k < window), None, None, 1024, 1024, device="cpu"
+    )
+    assert round((1 - mask.sparsity() / 100) * 64) == blocks
+
+
+def test_a_key_that_is_not_0_adds_to_the_score_of_the_sink():
+    query, key, value = torch.randn(3, 2, 5, 8)
+    sinks = torch.tensor([0.5, -1.0])
+    scores = mha_lab.scaled_dot_product_scores(query, key)
+    ours = torch.cat([scores, sinks[:, None, None].expand(2, 5, 1)], dim=-1).softmax(dim=-1)[..., :-1] @ value
+    bias = torch.nn.functional.pad(sinks[:, None, None], (5, 0))
+    for last, right in ((torch.zeros(2, 1, 8), True), (torch.randn(2, 1, 8), False)):
+        more = torch.cat([key, last], dim=1), torch.cat([value, torch.zeros(2, 1, 8)], dim=1)
+        found = torch.nn.functional.scaled_dot_product_attention(query, *more, attn_mask=bias)
+        assert torch.allclose(found, ours, atol=1e-5) == right
+
+
 # Trained models
 
 
