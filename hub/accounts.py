@@ -16,6 +16,11 @@ from pathlib import Path
 
 STUDENTS, TEACHERS = "mha-students", "mha-teachers"
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+# Addresses that get what is sent to 127.0.0.1, as the kernel's tables have them.
+LISTENING = {
+    "tcp": ("0100007F", "00000000"),
+    "tcp6": ("0" * 32, "0" * 16 + "FFFF00000100007F", "0" * 16 + "FFFF000000000000"),
+}
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look like another one
 
 
@@ -86,8 +91,14 @@ def close(names: list[str]) -> None:
     end(ours)
 
 
-def owners(port: int, table: Path = Path("/proc/net/tcp")) -> set[int]:
-    """The user numbers of those who listen at a port of 127.0.0.1 or of all addresses."""
-    rows = [line.split() for line in table.read_text().splitlines()[1:]]
-    here = {f"{address}:{port:04X}" for address in ("0100007F", "00000000")}
-    return {int(row[7]) for row in rows if row[1] in here and row[3] == "0A"}
+def owners(port: int, tables: Path = Path("/proc/net")) -> set[int]:
+    """The user numbers of those who get what is sent to a port of 127.0.0.1.
+
+    Who listens at all addresses of IPv6 gets it if nobody listens at one of IPv4.
+    """
+    for name, addresses in LISTENING.items():
+        rows = [line.split() for line in (tables / name).read_text().splitlines()[1:]]
+        here = {f"{address}:{port:04X}" for address in addresses}
+        if found := {int(row[7]) for row in rows if row[1] in here and row[3] == "0A"}:
+            return found
+    return set()

@@ -19,6 +19,7 @@ from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.handlers.login import LoginHandler
 from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import wait_for_http_server
+from tornado.httpserver import HTTPServer
 from tornado.web import HTTPError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -98,6 +99,8 @@ c.JupyterHub.bind_url = os.environ["HUB_URL"]
 if not os.environ["ONE_NAME"]:
     c.JupyterHub.subdomain_host = os.environ["HUB_URL"]
     c.JupyterHub.cookie_host_prefix_enabled = os.environ["HUB_URL"].startswith("https:")
+# What anybody sends is read into root's memory, and notes of tokens and options of servers into its database.
+HTTPServer.configure(None, max_body_size=2**16)
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{os.environ['HUB_PORT']}"
 c.ConfigurableHTTPProxy.should_start = False
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{os.environ['PROXY_PORT']}"
@@ -139,8 +142,8 @@ class ClassSpawner(LocalProcessSpawner):
             with suppress(TimeoutError):  # then it waits once more, while others start
                 await self.answers(up, 60)
         await self.answers(up, self.http_timeout)
-        if strangers := accounts.owners(port) - {account.pw_uid}:
-            raise RuntimeError(f"port {port} of {self.user.name} was taken by {strangers}")
+        if (owners := accounts.owners(port)) != {account.pw_uid}:
+            raise RuntimeError(f"port {port} of {self.user.name} was taken by {owners}")
         return ip, port
 
     async def answers(self, address, seconds):

@@ -12,7 +12,7 @@ only if it can raise for another reason, or if it checks nothing.
 from importlib import import_module
 from types import ModuleType
 
-from mha_lab import _moved, attention, heads, masks, multihead, positions, scores, toy
+from mha_lab import _moved, attention, cache, heads, masks, multihead, positions, scores, toy
 from mha_lab.attention import masked_softmax, scaled_dot_product_attention, scaled_dot_product_scores
 from mha_lab.heads import merge_heads, split_heads
 from mha_lab.masks import (
@@ -55,13 +55,13 @@ def _own(module: ModuleType) -> list[str]:
     return [n for n, x in items if n[0] != "_" and getattr(x, "__module__", "") == module.__name__]
 
 
-for _module in (attention, heads, masks, multihead, positions, scores, toy):
-    _module.__all__ = _own(_module)
+for _module in (attention, cache, heads, masks, multihead, positions, scores, toy):
+    _module.__all__ = getattr(_module, "__all__", None) or _own(_module)
     _module.__dir__ = _module.__all__.copy
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "attention", "heads", "masks", "multihead", "positions", "scores"]
+    return [*__all__, "attention", "cache", "heads", "masks", "multihead", "positions", "scores"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -15,7 +15,7 @@ from torch import Tensor
 from mha_lab import _expect as expect
 
 Labels = Sequence[object] | Shaped[Tensor, "..."] | Shaped[np.ndarray, "..."]
-SEEN = {"\n": "↵", "\t": "⇥", "\r": "␍"}  # a token can be nothing but whitespace
+SEEN = {"\n": "↵", "\t": "⇥", "\r": "⇤"}  # a token can be nothing but whitespace
 NO_LETTERS = re.compile("Color|Last ?Resort")  # coloured pictures, and boxes for every letter
 LETTERS = 12  # of a label in a picture; its description has the whole label
 LINE = 0.145  # inches between two labels that do not touch
@@ -102,7 +102,8 @@ def draw_letters(made: Sequence[str]) -> None:
             missing -= here
     if missing:
         shown = " ".join(map(chr, sorted(missing)[:8])) + " …" * (len(missing) > 8)
-        advice = f"install {_font_for(chr(min(missing)))}, or another font that has, and restart the kernel"
+        fonts = " and ".join(sorted({_font_for(chr(each)) for each in missing}))
+        advice = f"install {fonts}, or another font that has, and restart the kernel"
         warnings.warn(f"no font of this machine has {shown}: {advice}", stacklevel=2)
 
 

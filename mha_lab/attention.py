@@ -301,13 +301,15 @@ def _kernel(
     are added to what is narrower.
     """
     lead, width = (1,) * (4 - query.ndim), value.shape[-1]
-    query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))
+    if lead:
+        query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))
     if sinks is not None:
         query, key, value, mask = _with_sink(query, key, value, mask, sinks, scale)
-    widest = max(key.shape[-1], width)
-    query, key, value = (
-        x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1])) for x in (query, key, value)
-    )
+    if key.shape[-1] != width:
+        widest = max(key.shape[-1], width)
+        query, key, value = (
+            x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1])) for x in (query, key, value)
+        )
     empty = None
     if mask is not None:
         mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)

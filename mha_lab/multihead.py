@@ -3,18 +3,19 @@
 Source: Vaswani et al. 2017, section 3.2.2.
 """
 
-import copy
 import math
-import weakref
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
+from mha_lab._convert import Converts
+from mha_lab._inputs import batch_first_inputs
 from mha_lab.attention import _attend
+from mha_lab.cache import Cache as Cache  # its old place, for files and for one release
+from mha_lab.cache import _Extends
 from mha_lab.heads import _merge_heads, _split_heads
 
 ScoreFunction = Callable[
@@ -25,7 +26,6 @@ Transform = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch kv_heads n_k d_k"]],
     tuple[Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch kv_heads n_k d_k"]],
 ]
-Take = Callable[[Tensor], Tensor]
 
 
 class SingleHeadAttention(nn.Module):
@@ -91,52 +91,7 @@ class SingleHeadAttention(nn.Module):
         return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k))
 
 
-Kept = TypeVar("Kept", bound=tuple)
-
-
-def savable(cache: type[Kept]) -> type[Kept]:
-    """Caches of this class can be pickled: a file cannot refer to a layer, so there ``layer`` is ``None``."""
-
-    def without_layer(self: Kept) -> tuple[type[Kept], tuple]:
-        return cache, tuple(None if isinstance(part, weakref.ref) else part for part in self)
-
-    cache.__reduce__ = without_layer
-    cache.__copy__ = lambda self: self
-    cache.__deepcopy__ = lambda self, memo: cache._make(copy.deepcopy(part, memo) for part in self)
-    return cache
-
-
-@savable
-class Cache(NamedTuple):
-    """What one layer keeps of a text: keys before any ``transform``, values, and how many tokens it has read.
-
-    ``key`` is ``(batch, num_kv_heads, n, d_k)`` and ``value`` ``(batch, num_kv_heads, n, d_v)``. ``n`` is
-    ``length``, or ``min(length, window)`` in a layer with a window: there the oldest token leaves when a new
-    one comes ("rolling").
-
-    ``layer()`` is the layer that made it, and ``window`` is the window that this layer had. The reference is
-    weak: a cache does not keep its layer alive, and a copy of the cache belongs to the same layer. A cache
-    from a file (``pickle``, ``torch.save``) has ``layer = None``: every layer of its sizes takes it.
-
-    ``_replace`` makes a cache of other tensors: samples chosen anew for a beam search, or the first tokens of
-    a layer without a window, to go back in the text.
-
-    >>> _, cache = MultiHeadAttention(d_model=6, num_heads=3).extend(torch.ones(2, 5, 6))
-    >>> chosen = torch.tensor([1, 1, 0])
-    >>> cache._replace(key=cache.key[chosen], value=cache.value[chosen]).key.shape
-    torch.Size([3, 3, 5, 2])
-    >>> cache._replace(key=cache.key[..., :4, :], value=cache.value[..., :4, :], length=4).key.shape
-    torch.Size([2, 3, 4, 2])
-    """
-
-    key: Tensor
-    value: Tensor
-    length: int
-    layer: weakref.ref[nn.Module] | None
-    window: int | None
-
-
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(Converts, _Extends, nn.Module):
     """Several heads side by side, each with its own projections, mixed by one output projection.
 
     ``output = Concat(head_1, ..., head_h) W_o`` with
@@ -312,75 +267,9 @@ class MultiHeadAttention(nn.Module):
         """
         expect.flag("need_weights", need_weights)
         expect.flag("is_causal", is_causal)
-        query, key, value = self._inputs(query, key, value, mask)
+        query, key, value = batch_first_inputs(self, query, key, value, mask)
         heads, weights = self.attend(*self.project(query, key, value), mask, need_weights, is_causal)
         return self._output(heads, query), weights
-
-    def extend(
-        self,
-        x: Float[Tensor, "*axes qdim"],
-        cache: Cache | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> tuple[Float[Tensor, "*axes d_model"], Cache]:
-        """Causal self-attention of new tokens to all tokens so far, whose keys and values are kept.
-
-        ``K = [K_cache; split(x W_k)]`` and ``V = [V_cache; split(x W_v)]``; only the new tokens have queries.
-        A token's key and value depend on that token alone, and under the causal mask no later token changes
-        an earlier output, so the result equals the last ``n_new`` rows of ``forward`` for the whole text with
-        a causal mask. The weights are not computed, as with ``need_weights=False``.
-
-        Args:
-            x: ``(batch, n_new, qdim)``, the new tokens, or in another form that ``forward`` takes.
-            cache: the cache that an earlier call of this layer returned; ``None`` means that there are no
-                earlier tokens.
-            mask: hides keys for other reasons than their order, such as the padding before shorter prompts of
-                a batch; as in ``forward``, with ``n_k = cache.length + n_new``, for all tokens so far.
-
-        Returns:
-            ``(output, cache)``: ``output`` has the axes of ``x`` and is ``d_model`` wide; the cache has keys
-            and values of all tokens so far, or of the last ``window``. The one passed in does not change.
-
-        Raises:
-            TypeError: ``x``, ``cache`` or ``mask`` has a wrong type, or not all have one dtype.
-            ValueError: ``x`` has a wrong rank or width, or the cache is of another batch, layer or window; or
-                the layer has keys or values of another width than queries; or the mask does not broadcast.
-
-        Source: Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4
-        (attention one token at a time, with keys and values kept); Jiang et al. 2023, "Mistral 7B", section 2
-        (the rolling cache).
-
-        >>> layer = MultiHeadAttention(d_model=6, num_heads=3)
-        >>> output, cache = layer.extend(torch.ones(2, 5, 6))
-        >>> output, cache = layer.extend(torch.ones(2, 1, 6), cache)
-        >>> output.shape, cache.key.shape
-        (torch.Size([2, 1, 6]), torch.Size([2, 3, 6, 2]))
-        """
-        x, _, _ = self._inputs(x, name="x")
-        kept, length = (), x.shape[-2]
-        if cache is not None:
-            _expect_made_by(self, "cache", cache)
-            n = cache.length if self.window is None else min(cache.length, self.window)
-            _expect_kept(self, x, *cache[:2], n)
-            kept, length = cache[:2], length + cache.length
-        if mask is not None:
-            expect.mask_for(mask, (*x.shape[:-2], self.num_heads, x.shape[-2], length), x.device)
-        if self.window is not None and kept and kept[0].shape[-2] == self.window:  # no query sees the oldest
-            kept = [part[..., 1:, :] for part in kept]
-        output, *kept = self._extend(x, *kept, mask=mask)
-        if self.window is not None and kept[0].shape[-2] > self.window:  # a view would keep the others alive
-            kept = [part[..., -self.window :, :].clone() for part in kept]
-        return output, Cache(*kept, length, weakref.ref(self), self.window)
-
-    def _extend(self, x: Tensor, *kept: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """The output for new tokens, and keys and values: those kept before, if any, and the new ones."""
-        query, *new = self.project(x, x, x)
-        key, value = (torch.cat(both, dim=-2) for both in zip(kept, new, strict=True)) if kept else new
-        n_new, n = query.shape[-2], key.shape[-2]
-        if mask is not None and mask.ndim and mask.shape[-1] > 1:
-            mask = mask[..., -n:]
-        is_causal = n_new > 1  # one token may see everything
-        heads, _ = self.attend(query, key, value, mask, need_weights=False, is_causal=is_causal)
-        return self._output(heads, x), key, value
 
     def project(
         self,
@@ -434,132 +323,9 @@ class MultiHeadAttention(nn.Module):
             concat = concat * torch.sigmoid(self.gate_proj(query))
         return self._order(self.out_proj(concat))
 
-    def _inputs(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        mask: Tensor | None = None,
-        *,
-        name: str = "query",
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value, checked before anything is computed, and with the batch first.
-
-        Each tensor is checked once, even if it is all three; the caller knows the query as ``name``.
-        """
-        key = query if key is None else key
-        value = key if value is None else value
-        sequence_axis, batch_axis, order = (-2, 0, "batch, n") if self.batch_first else (0, 1, "n, batch")
-        inputs = (
-            (name, query, "qdim", False),
-            ("key", key, "kdim", key is query),
-            ("value", value, "vdim", value is key),
-        )
-        for name, x, width, checked in inputs:
-            if not checked:
-                expect.tensor(name, x, f"({order}, {width}) or (n, {width})", min_rank=2, max_rank=3)
-                expect.floating(name, x, embedded=True)
-                expect.sequence(name, x, sequence_axis)
-            elif name == "value" and self.vdim != self.kdim:
-                expected = f"a tensor of width vdim = {self.vdim}"
-                expect.fail(
-                    ValueError, name, expected, "none, which means value = key", "Pass value as well."
-                )
-            expect.width(name, x, width, getattr(self, width))
-        tensors = {name: x for name, x, _, checked in inputs if not checked}
-        expect.fits("q_proj", self.q_proj, **tensors)
-        if len(tensors) > 1:
-            expect.same_batch(batch_axis, **tensors)
-        n_query, n_key = query.shape[sequence_axis], key.shape[sequence_axis]
-        if value.shape[sequence_axis] != n_key:
-            got, expected = expect.shape(value.shape), f"as many tokens as key, {n_key}"
-            expect.fail(ValueError, "value", expected, got, "Do key and value come from one sequence?")
-        if mask is not None:
-            batch = () if query.ndim == 2 else (query.shape[batch_axis],)
-            expect.mask_for(mask, (*batch, self.num_heads, n_query, n_key), query.device)
-        return self._order(query), self._order(key), self._order(value)
-
     def _order(self, x: Tensor) -> Tensor:
         """From the caller's order of axes to batch first, or back."""
         return x if self.batch_first or x.ndim == 2 else x.transpose(0, 1)
-
-    @classmethod
-    def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
-        """A copy of PyTorch's layer: the same weights, dtype, device, training mode and frozen parameters.
-
-        Its masks are different: in PyTorch's boolean masks, ``True`` = hidden; convert them with
-        ``mask_from_blocked``.
-
-        Raises:
-            TypeError: ``module`` is not a ``torch.nn.MultiheadAttention``.
-            ValueError: it was made with ``add_bias_kv`` or ``add_zero_attn``, which add a key
-                that belongs to no token.
-
-        >>> MultiHeadAttention.from_torch(nn.MultiheadAttention(6, 3)).num_heads
-        3
-        """
-        if not isinstance(module, nn.MultiheadAttention):
-            expect.fail(TypeError, "module", "a torch.nn.MultiheadAttention", type(module).__name__)
-        expect.linear("module.out_proj", module.out_proj)
-        if module.bias_k is not None or module.add_zero_attn:
-            expected = "a layer without add_bias_kv and add_zero_attn"
-            expect.fail(ValueError, "module", expected, "one that adds a key that belongs to no token")
-        layer = cls(
-            module.embed_dim,
-            module.num_heads,
-            kdim=module.kdim,
-            vdim=module.vdim,
-            bias=module.in_proj_bias is not None,
-            dropout=module.dropout,
-            batch_first=module.batch_first,
-        ).to(module.out_proj.weight)
-        _copy(_parts(module), _parts(layer))
-        for name, parameter in layer.named_parameters():
-            parameter.requires_grad_(_of_torch(module, name).requires_grad)
-        return layer.train(module.training)
-
-    def to_torch(self) -> nn.MultiheadAttention:
-        """PyTorch's layer with a copy of these weights: the inverse of ``from_torch``.
-
-        Raises:
-            TypeError: a projection is no ``torch.nn.Linear``, but an adapter, or quantized.
-            ValueError: PyTorch's layer has no ``score``, ``transform``, ``window``, ``sinks`` or ``gate``, no
-                ``qdim`` other than ``d_model``, no heads of a width other than ``d_model // num_heads``, as
-                many key and value heads as query heads, and four biases or none.
-
-        >>> MultiHeadAttention(6, 3).to_torch().num_heads
-        3
-        """
-        d_k = self.d_model // self.num_heads
-        wanted = {"qdim": self.d_model, "d_k": d_k, "d_v": d_k, "num_kv_heads": self.num_heads}
-        wanted |= dict.fromkeys(("score", "transform", "window", "sinks", "gate_proj"))
-        for name, value in wanted.items():
-            if getattr(self, name) != value:
-                got = repr(getattr(self, name))
-                expect.fail(ValueError, name, f"{value}, the only value in PyTorch's layer", got)
-        projections = {name: self.get_submodule(name) for name in self._projections}
-        for name, projection in projections.items():
-            expect.linear(name, projection)
-        biased = [name for name, projection in projections.items() if projection.bias is not None]
-        if len(biased) not in (0, len(projections)):
-            expect.fail(ValueError, "bias", "one in each of the four projections, or in none", f"{biased}")
-        module = nn.MultiheadAttention(
-            self.d_model,
-            self.num_heads,
-            dropout=self.dropout,
-            bias=bool(biased),
-            kdim=self.kdim,
-            vdim=self.vdim,
-            batch_first=self.batch_first,
-        ).to(self.out_proj.weight)
-        _copy(_parts(self), _parts(module))
-        for parameter in module.parameters():
-            parameter.requires_grad_(False)
-        for name, projection in projections.items():
-            for kind in ("weight", "bias") if biased else ("weight",):
-                if getattr(projection, kind).requires_grad:
-                    _of_torch(module, f"{name}.{kind}").requires_grad_()
-        return module.train(self.training)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""
@@ -571,69 +337,3 @@ class MultiHeadAttention(nn.Module):
         return (
             f"d_model={self.d_model}, num_heads={self.num_heads}{kv}, {widths}, dropout={self.dropout}{more}"
         )
-
-
-def _parts(layer: nn.Module, take: Take = lambda p: p) -> list[Tensor]:
-    """The weights of query, key, value and output, then their biases, if any.
-
-    ``take`` gets each parameter. One that holds query, key and value is cut into three afterwards.
-    """
-    if isinstance(layer, nn.MultiheadAttention):
-        inputs = layer.in_proj_weight, layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight
-        weights = *(p for p in inputs if p is not None), layer.out_proj.weight
-        biases = layer.in_proj_bias, layer.out_proj.bias
-    else:
-        projections = [layer.get_submodule(name) for name in layer._projections]
-        weights, biases = ([getattr(one, kind) for one in projections] for kind in ("weight", "bias"))
-    parts = []
-    for *inputs, output in (weights, biases):
-        if output is not None:
-            parts += [part for p in inputs for part in take(p).chunk(3 // len(inputs))]
-            parts.append(take(output))
-    return parts
-
-
-def _of_torch(module: nn.MultiheadAttention, name: str) -> nn.Parameter:
-    """PyTorch's parameter that holds what ``name`` is in our layer."""
-    projection, kind = name.split(".")
-    if projection == "out_proj":
-        return getattr(module.out_proj, kind)
-    packed = getattr(module, f"in_proj_{kind}")
-    return getattr(module, f"{projection}_{kind}") if packed is None else packed
-
-
-@torch.no_grad()
-def _copy(sources: list[Tensor], targets: list[Tensor]) -> None:
-    for source, target in zip(sources, targets, strict=True):
-        target.copy_(source)
-
-
-def _expect_made_by(
-    layer: MultiHeadAttention, name: str, cache: object, layers: Sequence[MultiHeadAttention] = ()
-) -> None:
-    """``layer`` made ``cache``, and has the same window; ``layers`` can be named by their numbers."""
-    if not isinstance(cache, Cache):
-        expect.fail(TypeError, name, "the Cache that an earlier call returned", type(cache).__name__)
-    made_by = layer if cache.layer is None else cache.layer()
-    if made_by is layer and cache.window == layer.window:
-        return
-    names = {id(layer): "this layer"} | {id(one): f"layer {i}" for i, one in enumerate(layers)}
-    if made_by is layer:
-        hint = "Was the layer's window changed?"
-    elif id(made_by) in names:
-        hint = "Are the caches in the order of the layers?"
-    else:
-        hint = "Was it made by another model, or by a copy of this one?"
-    wanted = f"a cache of {names[id(layer)]}, with window = {layer.window}"
-    got = f"one of {names.get(id(made_by), 'another layer')}, with window = {cache.window}"
-    expect.fail(ValueError, name, wanted, got, hint)
-
-
-def _expect_kept(layer: MultiHeadAttention, x: Tensor, key: Tensor, value: Tensor, n: int) -> None:
-    """``key`` and ``value`` are ``n`` tokens that ``layer`` kept, for the batch of ``x`` and of its dtype."""
-    wanted = [(*x.shape[:-2], layer.num_kv_heads, n, width) for width in (layer.d_k, layer.d_v)]
-    if [tuple(key.shape), tuple(value.shape)] != wanted:
-        got = f"{expect.shape(key.shape)} and {expect.shape(value.shape)}"
-        hint = "Does the cache belong to this batch?"
-        expect.fail(ValueError, "cache", f"shapes {wanted[0]} and {wanted[1]}", got, hint)
-    expect.same_kind(**{"x": x, "cache.key": key, "cache.value": value})

@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
+from mha_lab._frequencies import _above
 from mha_lab.attention import _scores, scaled_dot_product_scores
-from mha_lab.positions import Rotary, _above, _distance, alibi_bias
+from mha_lab.positions import Rotary, _distance, alibi_bias
 
 
 class AdditiveScore(nn.Module):

@@ -1,6 +1,7 @@
 """The names that the course had in ``mha_lab`` work for one release, and say the new line."""
 
 import importlib
+import pickle
 import subprocess
 import sys
 
@@ -85,3 +86,7 @@ def test_no_other_name_is_taken_for_a_moved_one(forgotten):
     for package in (mha_lab, mha_lab.plot, mha_course):
         with pytest.raises(AttributeError, match="no attribute 'checks'"):
             package.checks  # noqa: B018
+
+
+def test_a_cache_in_a_file_finds_its_class_under_the_old_name_too():
+    assert pickle.loads(b"cmha_lab.multihead\nCache\n.") is mha_lab.cache.Cache

@@ -19,7 +19,7 @@ from mha_lab import (
     mask_to_blocked,
     padding_mask,
 )
-from mha_lab.multihead import _parts
+from mha_lab._convert import weights_and_biases
 from mha_lab.positions import Rotary, alibi_slopes, apply_rotary
 from mha_lab.scores import AlibiScore
 from tests.references import MASKS, TOLERANCE, Shapes, assert_close, looped_attention, mask_of_kind
@@ -66,7 +66,7 @@ def gradients(module):
     if isinstance(module, MultiHeadAttention):
         return {name: parameter.grad for name, parameter in module.named_parameters()}
     names = [f"{name}_proj.{kind}" for kind in ("weight", "bias") for name in ("q", "k", "v", "out")]
-    return dict(zip(names, _parts(module, lambda parameter: parameter.grad), strict=False))
+    return dict(zip(names, weights_and_biases(module, lambda parameter: parameter.grad), strict=False))
 
 
 @settings(max_examples=60, deadline=None)

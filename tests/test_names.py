@@ -8,6 +8,7 @@ import pytest
 from IPython.core.completer import IPCompleter, provisionalcompleter
 
 import mha_lab
+from mha_lab import _frequencies, positions
 
 MODULES = ["mha_lab", "mha_course"]
 MODULES += [f"mha_lab.{each.name}" for each in pkgutil.iter_modules(mha_lab.__path__) if each.name[0] != "_"]
@@ -42,3 +43,9 @@ def test_no_public_name_is_left_out(name):
     module = importlib.import_module(name)
     own = {n for n, item in vars(module).items() if getattr(item, "__module__", "") == name and n[0] != "_"}
     assert own <= set(dir(module))
+
+
+def test_positions_shows_what_its_private_file_has_for_readers():
+    home = _frequencies.__name__
+    own = {n for n, item in vars(_frequencies).items() if getattr(item, "__module__", "") == home}
+    assert {n for n in own if n[0] != "_"} <= set(dir(positions))

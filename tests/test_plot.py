@@ -217,13 +217,22 @@ def test_no_text_of_a_caller_is_a_formula(draw):
     plot.png(draw().figure)
 
 
-def test_letters_that_no_font_has_get_one_sentence(monkeypatch):
+@pytest.mark.parametrize(
+    ("labels", "fonts"), [(["你", "好"], "Noto Sans CJK"), (["好", "🚀"], "Noto Emoji and Noto Sans CJK")]
+)
+def test_letters_that_no_font_has_get_one_sentence(monkeypatch, labels, fonts):
     monkeypatch.setattr(_texts, "_fonts", list)
     with pytest.warns(UserWarning, match="no font of this machine has") as told:
-        plot.png(plot.attention_heatmap(torch.eye(2), ["你", "好"]).figure)
+        plot.png(plot.attention_heatmap(torch.eye(2), labels).figure)
     (said,) = {str(one.message) for one in told}
-    advice = "install Noto Sans CJK, or another font that has, and restart the kernel"
-    assert said == f"no font of this machine has 你 好: {advice}"
+    advice = f"install {fonts}, or another font that has, and restart the kernel"
+    assert said == f"no font of this machine has {' '.join(labels)}: {advice}"
+
+
+def test_matplotlibs_own_font_has_the_signs_of_whitespace(monkeypatch):
+    """And so has every machine."""
+    monkeypatch.setattr(_texts, "_fonts", list)
+    plot.png(plot.attention_heatmap(torch.eye(4), ["\n", "\t", "\r", " "]).figure)
 
 
 def found(family):

@@ -383,7 +383,7 @@ def test_relative_bias_equals_t5s(n_q, n_k):
 
 
 def test_what_is_left_out_has_the_papers_numbers():
-    """Each default, written out; 5 and 21 of 32 pairs would move with another ``beta``."""
+    """Each default, written out; numbers of pairs that are rounded would hide a ``beta`` of 31."""
     x = torch.randn(2, N, 12)
     assert torch.equal(
         sinusoidal_positions(9, 6), sinusoidal_positions(9, 6, base=10000, dtype=torch.float32)
@@ -394,6 +394,9 @@ def test_what_is_left_out_has_the_papers_numbers():
     for length in (300, 4096):
         written = {"base": 10000, "beta_fast": 32, "beta_slow": 1, "truncate": True, "dtype": torch.float32}
         assert torch.equal(yarn_frequencies(64, 4, length), yarn_frequencies(64, 4, length, **written))
+        written["truncate"] = False
+        exact = yarn_frequencies(64, 4, length, truncate=False)
+        assert torch.equal(exact, yarn_frequencies(64, 4, length, **written))
     written = {"base": 10000, "layout": "pairs", "attention_factor": 1}
     assert torch.equal(apply_rotary(x), apply_rotary(x, **written))
     assert torch.equal(Rotary()(x, x)[0], Rotary(**written)(x, x)[0])

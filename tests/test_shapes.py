@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import typing
+from collections import ChainMap
 from pathlib import Path
 
 import jaxtyping
@@ -22,13 +23,14 @@ NO_TENSORS = {"from_torch", "to_torch", "extra_repr", "__init__"}
 
 
 def callables():
-    """Every public function of a module that states shapes, and its public classes' own public methods."""
+    """Every public function of a module that states shapes, and its public classes' public methods."""
     for module in map(importlib.import_module, MODULES):
         for name, item in vars(module).items():
             if name.startswith("_") or getattr(item, "__module__", "") != module.__name__:
                 continue
             if inspect.isclass(item):
-                for own, method in vars(item).items():
+                bases = [vars(base) for base in item.__mro__ if base.__module__.startswith("mha_")]
+                for own, method in ChainMap(*bases).items():
                     if own in NO_TENSORS or (not own.startswith("_") and callable(method)):
                         yield f"{module.__name__}.{name}.{own}", getattr(item, own)
             elif inspect.isfunction(item):
@@ -48,9 +50,7 @@ def mentions_a_bare_tensor(annotation):
 
 MANY_SHAPES = {  # parameters of all shapes in one list, or a function that compares shapes itself
     "mha_lab._inplace.applies",
-    "mha_lab.multihead.torch_parameters",
     "mha_course.chapters.induction.fit",
-    "mha_course.chapters.language_model.expect_kept",
     "mha_course.explore._model.forward",
 } | {
     name for name in CALLABLES if name.startswith("mha_course.chapters.variants.") and name.endswith("parts")

@@ -19,7 +19,8 @@ from torch.nn.functional import cross_entropy
 
 from mha_course._expect import instance
 from mha_lab import _expect as expect
-from mha_lab.multihead import Cache, MultiHeadAttention, _expect_made_by
+from mha_lab.cache import Cache, _expect_made_by
+from mha_lab.multihead import MultiHeadAttention
 from mha_lab.positions import sinusoidal_positions
 
 

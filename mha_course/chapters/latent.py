@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from mha_course._expect import instance
 from mha_lab import _expect as expect
+from mha_lab._frequencies import _even
 from mha_lab.attention import _attend
+from mha_lab.cache import savable
 from mha_lab.heads import _merge_heads, _split_heads
-from mha_lab.multihead import savable
-from mha_lab.positions import _apply_rotary, _check_rotary, _even
+from mha_lab.positions import _apply_rotary, _check_rotary
 
 
 @savable

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from mha_course._expect import instance
 from mha_lab import _expect as expect
-from mha_lab.multihead import MultiHeadAttention, _expect_kept, savable
+from mha_lab._inputs import batch_first_inputs
+from mha_lab.cache import _expect_kept, savable
+from mha_lab.multihead import MultiHeadAttention
 
 
 @savable
@@ -74,7 +76,7 @@ def attend_in_stream(
         expect.fail(ValueError, "layer.window", "None", layer.window, hint)
     first = expect.whole_number("first", first, at_least=0)
     recent = expect.whole_number("recent", recent)
-    x, _, _ = layer._inputs(x, name="x")
+    x, _, _ = batch_first_inputs(layer, x, name="x")
     if x.shape[-2] != 1:
         got = f"{x.shape[-2]}, from shape {expect.shape(x.shape)}"
         expect.fail(ValueError, "x", "one new token", got, "Did you mean x.split(1, dim=1)?")

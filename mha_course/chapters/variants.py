@@ -21,9 +21,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
+from mha_lab._convert import Take, weights_and_biases
 from mha_lab.attention import masked_softmax, scaled_dot_product_attention
 from mha_lab.heads import merge_heads, split_heads
-from mha_lab.multihead import MultiHeadAttention, ScoreFunction, Take, _parts
+from mha_lab.multihead import MultiHeadAttention, ScoreFunction
 
 
 class PackedAttention(nn.Module):
@@ -302,7 +303,7 @@ def parts(layer: Layer, take: Take = lambda p: p) -> list[Tensor]:
     >>> [tuple(p.shape) for p in parts(PackedAttention(6, 3, bias=False))]
     [(6, 6), (6, 6), (6, 6), (6, 6)]
     """
-    return _parts(layer, take)
+    return weights_and_biases(layer, take)
 
 
 @torch.no_grad()

@@ -62,7 +62,7 @@ def heatmap_data(
     if annotate is None:
         annotate = values.size <= MAX_ANNOTATED
     written = np.full(values.shape, annotate) & ~hidden.numpy()
-    text = np.where(np.isnan(values), "NaN", np.char.mod("%.2f", values))
+    text = np.where(np.isnan(values), "NaN", np.char.mod("%.2f", values)) if written.any() else ""
     return HeatmapData(
         values=values,
         hidden=hidden.numpy(),

@@ -29,6 +29,7 @@ def loss_of(model):
 
 
 @cache
+@torch.enable_grad()  # whoever asks first may compute without gradients
 def trained(seed):
     """A model, and at every 25th step its loss and its higher induction score of layer 1."""
     history, (tokens, predictable) = [], (some[:50] for some in texts())

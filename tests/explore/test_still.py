@@ -38,12 +38,13 @@ def test_labels_are_text_in_the_stored_output_and_in_the_page(name):
     assert "data:image/png;base64," in page
 
 
-def test_jupyters_html_keeps_every_description(tmp_path):
+@pytest.mark.parametrize("kind", ["html", "slides"])
+def test_jupyters_html_keeps_every_description(tmp_path, kind):
     """As ``pip install`` leaves it, in another folder: of explorables and of other pictures, each once."""
-    command = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", "--output-dir", tmp_path]
+    command = [sys.executable, "-m", "jupyter", "nbconvert", "--to", kind, "--output-dir", tmp_path]
     [file] = [path for path in PATHS if path.stem.startswith("09")]
     subprocess.run([*command, file], cwd=tmp_path, check=True, capture_output=True, timeout=300)
-    page = (tmp_path / f"{file.stem}.html").read_text(encoding="utf-8")
+    [page] = (path.read_text(encoding="utf-8") for path in tmp_path.iterdir())
     images = BeautifulSoup(page, "html.parser")("img", src=re.compile("^data:"))
     outputs = [output for cell in code_cells(nbformat.read(file, as_version=4)) for output in cell.outputs]
     told = [text for output in outputs for text in alternative_texts(output)]

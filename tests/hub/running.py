@@ -89,9 +89,13 @@ class Hub:
 
     def restart(self) -> None:
         """Kill the hub; start.py starts it again."""
+        os.kill(int((self.folder / "state" / "hub.pid").read_text()), 9)
+        self.back()
+
+    def back(self) -> None:
+        """Wait until the hub that was just killed runs again."""
         log = self.folder / "state" / "hub.log"
         before = log.read_text().count(RUNS)
-        os.kill(int((self.folder / "state" / "hub.pid").read_text()), 9)
         until(lambda: log.read_text().count(RUNS) > before, 120)
 
     def attacker(self, name: str) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
@@ -19,7 +19,7 @@ from playwright.sync_api import Error
 
 from bench.browser import needs_chromium
 from tests.hub.running import ADA, BOB, EVE, SOURCE, TEACHER, needs_hub, running, until
-from tests.hub.student import RUN, SCOPES, Student, browser, logged_in, stolen, visit
+from tests.hub.student import RUN, SAY, SCOPES, Student, browser, logged_in, stolen, visit
 
 pytestmark = [pytest.mark.hub, needs_hub, needs_chromium]
 
@@ -132,7 +132,7 @@ def test_wrong_passwords_make_no_other_name_wait(hub):
 
 
 @pytest.mark.parametrize(
-    "name", [BOB.upper(), f"{BOB}\0x", f"{BOB}\u200b", f"../{BOB}", "root", "a" * 100_000, ""]
+    "name", [BOB.upper(), f"{BOB}\0x", f"{BOB}\u200b", f"../{BOB}", "root", "a" * 10_000, ""]
 )
 def test_no_other_spelling_of_a_name_logs_in(hub, name):
     assert log_in(hub, name, hub.passwords()[BOB]).status == 403
@@ -147,6 +147,19 @@ def test_nobody_logs_in_at_the_name_of_a_students_server(hub):
     with browser() as chromium, closing(chromium.new_page()) as page:
         page.goto(f"{there.scheme}://{there.netloc}/hub/home")
         assert page.url.startswith(f"{hub.url}/hub/login?")
+
+
+@pytest.mark.parametrize("token", [True, False])
+def test_the_hub_reads_no_large_request_and_keeps_none(hub, token):
+    kept, large = hub.folder / "state" / "jupyterhub.sqlite", "n" * 5_000_000
+    with logged_in(hub, EVE) as eve:
+        made = json.loads(eve.ask_hub("POST", f"/hub/api/users/{EVE}/tokens", {"note": "own"})[1])["token"]
+        before = kept.stat().st_size
+        ways = {f"/hub/api/users/{EVE}/tokens": "note", f"/hub/api/users/{EVE}/server": "large"}
+        for path, name in ways.items():
+            said = eve.ask_hub("POST", path, {name: large}, token=made if token else "")
+            assert said[0] in (0, 400, 413), said
+    assert kept.stat().st_size < before + 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -332,35 +345,97 @@ def test_nothing_of_a_server_is_where_another_account_can_make_names(hub, victim
 
 
 FAKE = """
-import http.server, sys
+import http.server, socket, sys
 class Fake(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"fake")
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Fake).serve_forever()
+port, address = int(sys.argv[1]), sys.argv[2]
+http.server.ThreadingHTTPServer.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+web = http.server.ThreadingHTTPServer((address, port), Fake)
+print("listens", flush=True)
+web.serve_forever()
 """
 
 
+@contextmanager
+def answering(hub, port, address):
+    """A program of EVE that answers there."""
+    with subprocess.Popen(hub.words(EVE, FAKE, str(port), address), stdout=subprocess.PIPE) as fake:
+        try:
+            assert fake.stdout.readline() == b"listens\n"
+            yield fake
+        finally:
+            fake.terminate()  # runuser ends what it has started, and kill() would leave it
+
+
+PORT = "select port, state from spawners join servers on server_id = servers.id where user_id = "
+PORT += "(select id from users where name = ?)"
+
+
 def test_a_port_that_a_server_has_lost_is_not_visited(hub):
-    query = "select port, state from spawners join servers on server_id = servers.id where user_id = "
-    query += "(select id from users where name = ?)"
     with logged_in(hub, BOB) as bob:
         assert "fake" not in bob.ask_server("GET", "api")[1]
         with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
-            port, state = database.execute(query, [BOB]).fetchone()
+            port, state = database.execute(PORT, [BOB]).fetchone()
         os.kill(json.loads(state)["pid"], 9)
-        fake = subprocess.Popen(hub.words(EVE, FAKE, str(port)))
         answers = []
-        try:
+        with answering(hub, port, "127.0.0.1"):
             for _ in range(24):
                 answers.append(bob.ask_server("GET", "api")[1])
                 time.sleep(0.5)
-        finally:
-            fake.terminate()  # runuser ends what it has started, and kill() would leave it
-            fake.wait(timeout=60)
     assert "fake" in answers  # or nothing was tried
     assert "fake" not in answers[-4:]
+
+
+def test_a_lost_port_is_not_visited_either_if_another_process_has_the_servers_number(hub):
+    """A hub that was started again knows only the number of a server's process, and Linux gives it away."""
+    with logged_in(hub, BOB) as bob:
+        with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
+            port, state = database.execute(PORT, [BOB]).fetchone()
+            os.kill(int((hub.folder / "state" / "hub.pid").read_text()), 9)
+            os.kill(json.loads(state)["pid"], 9)
+            with answering(hub, port, "127.0.0.1") as fake:
+                changed = "update spawners set state = ? where state = ?"
+                database.execute(changed, [json.dumps({"pid": fake.pid}), state])
+                database.commit()
+                hub.back()
+                time.sleep(8)
+                assert "fake" not in bob.ask_server("GET", "api")[1]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::"])
+def test_a_port_that_is_taken_before_its_server_has_it_is_not_visited(hub, address):
+    """A student can take all free ports but a few, and those few when somebody else's process appears."""
+    with logged_in(hub, BOB) as bob:
+        path, user = f"/hub/api/users/{BOB}/server", f"/hub/api/users/{BOB}"
+        until(lambda: bob.ask_hub("DELETE", path)[0] == 204, 180)
+        until(lambda: not bob.ask_hub("GET", user)[1].count('"ready"'), 60)
+        bob.home.evaluate(f"(given) => {{ ({SAY})(given) }}", ["POST", path, None, ""])  # does not wait
+        with answering(hub, port_of(BOB), address):
+            until(lambda: not json.loads(bob.ask_hub("GET", user)[1])["pending"], 180)
+            assert "fake" not in bob.ask_server("GET", "api")[1]
+            assert json.loads(bob.ask_hub("GET", user)[1])["server"] is None
+
+
+def port_of(name):
+    """The port of a server that is starting; its own student and root can read it."""
+    uid, found = pwd.getpwnam(name).pw_uid, []
+
+    def look():
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if folder.stat().st_uid == uid:
+                    found.extend(
+                        re.findall(
+                            rb"JUPYTERHUB_SERVICE_URL=http://[^:]+:(\d+)", (folder / "environ").read_bytes()
+                        )
+                    )
+        return found
+
+    until(look, 60)
+    return int(found[0])
 
 
 def test_the_ports_of_hub_and_proxy_cannot_be_taken(hub):
@@ -414,9 +489,40 @@ def test_who_leaves_the_class_list_loses_everything_at_once_and_can_come_back(hu
         ada.home.fill("#password_input", hub.passwords()[ADA])
         ada.home.click("#login_submit")
         ada.home.wait_for_selector(".login_error")
+        pam = hub.as_user("root", "import pamela, sys; pamela.check_account(sys.argv[1])", ADA)
+        assert "expired" in pam.stderr  # nobody gets in with ssh or su either
         hub.write(ADA, BOB, EVE)
         time.sleep(5)
+        assert ada.ask_hub("GET", f"/hub/api/users/{ADA}", token=token)[0] == 403
         assert Student(hub, chromium, ADA).run("print(open('kept.txt').read())") == "mine\n"
+
+
+def test_who_is_not_on_the_list_is_refused_before_the_account_is_closed(hub):
+    kept = hub.folder / "state" / "class.csv"  # what the hub itself reads
+    before = kept.read_text(encoding="utf-8")
+    with logged_in(hub, ADA) as ada:
+        try:
+            kept.write_text(before.replace(f"{ADA}\n", ""), encoding="utf-8")
+            time.sleep(2)
+            assert ada.ask_hub("GET", f"/hub/api/users/{ADA}")[0] == 403
+        finally:
+            kept.write_text(before, encoding="utf-8")
+        time.sleep(2)
+        assert ada.ask_hub("GET", f"/hub/api/users/{ADA}")[0] == 200
+
+
+def test_who_leaves_loses_what_runs_without_a_server_too(hub):
+    with logged_in(hub, ADA) as ada:  # the hub knows this name
+        until(lambda: ada.ask_hub("DELETE", f"/hub/api/users/{ADA}/server")[0] == 204, 180)
+        until(lambda: '"ready"' not in ada.ask_hub("GET", f"/hub/api/users/{ADA}")[1], 60)
+        with subprocess.Popen(
+            hub.words(ADA, "import time; print(flush=True); time.sleep(99)"), stdout=-1
+        ) as left:
+            assert left.stdout.readline() == b"\n"
+            hub.write(BOB, EVE)
+            left.wait(timeout=20)
+        hub.write(ADA, BOB, EVE)
+        time.sleep(5)
 
 
 def test_a_list_that_cannot_be_read_ends_nobody(hub):

@@ -221,9 +221,16 @@ def test_who_listens_at_a_port_is_read_from_the_kernels_table(tmp_path):
         "   2: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000  1003        0 1 1",
         "   3: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1004        0 1 1",
     ]
-    (tmp_path / "tcp").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    assert ACCOUNTS["owners"](8080, tmp_path / "tcp") == {1001, 1002}
-    assert ACCOUNTS["owners"](8082, tmp_path / "tcp") == set()
+    six = [row.replace("00000000:1F", f"{'0' * 32}:1F").replace("1F90", "1F92") for row in rows]
+    six += [
+        row.replace("0100007F:1F", f"{'0' * 16}FFFF00000100007F:1F").replace("1F90", "1F93") for row in rows
+    ]
+    for name, lines in {"tcp": rows, "tcp6": [*six, rows[1].replace("1001", "1005")]}.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert ACCOUNTS["owners"](0x1F90, tmp_path) == {1001, 1002}  # IPv4 comes first
+    assert ACCOUNTS["owners"](0x1F92, tmp_path) == {1002}
+    assert ACCOUNTS["owners"](0x1F93, tmp_path) == {1001}
+    assert ACCOUNTS["owners"](0x1F94, tmp_path) == set()
 
 
 @pytest.mark.usefixtures("start")

@@ -1,0 +1,78 @@
+"""Checks of arguments: each error says what was expected, what was passed, and the likely mistake.
+
+They run before anything is computed, so a wrong argument never wastes a matrix product and never causes an
+error deep inside PyTorch. A text is made only where it is raised: ``torch.compile`` cannot make one from
+sizes that vary.
+"""
+
+from mha_lab._expect._alone import (
+    autocast,
+    boolean,
+    dense,
+    fail,
+    fits,
+    flag,
+    float_dtype,
+    floating,
+    forward_mode,
+    in_transform,
+    linear,
+    own_weight,
+    probability,
+    readable,
+    real_number,
+    same_kind,
+    scale,
+    sequence,
+    shape,
+    tensor,
+    whole_number,
+)
+from mha_lab._expect._together import (
+    divides,
+    function,
+    leading,
+    mask_for,
+    query_and_key,
+    query_key_and_value,
+    same_batch,
+    same_width,
+    scored,
+    transformed,
+    width,
+)
+
+__all__ = [
+    "autocast",
+    "boolean",
+    "dense",
+    "divides",
+    "fail",
+    "fits",
+    "flag",
+    "float_dtype",
+    "floating",
+    "forward_mode",
+    "function",
+    "in_transform",
+    "leading",
+    "linear",
+    "mask_for",
+    "own_weight",
+    "probability",
+    "query_and_key",
+    "query_key_and_value",
+    "readable",
+    "real_number",
+    "same_batch",
+    "same_kind",
+    "same_width",
+    "scale",
+    "scored",
+    "sequence",
+    "shape",
+    "tensor",
+    "transformed",
+    "whole_number",
+    "width",
+]
