@@ -1,5 +1,6 @@
 """Grades one chapter for everybody, several students at a time; a run that was stopped can go on."""
 
+import gc
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
@@ -156,6 +157,7 @@ def _warm(course: Path, chapter: str) -> None:
         from nbconvert import HTMLExporter
 
         HTMLExporter().from_filename(file)
+        gc.freeze()  # else each of them looks through all this for what can be freed, and so copies it
 
 
 def _shown(ends: Iterable[tuple[str, str]], many: int) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,8 @@ MAX_LINES = 5000  # of one cell
 DEEP = 4  # folders in the folder of one student
 MANY = 2000  # files and folders of one student that are looked at
 LEFT_OUT = "The grader left out this cell: {}."
+NOT_RUN = "This cell was left out", "Of this cell, only imports and definitions were run"
+BECAUSE_OF = "it ended or blocked Python", "the time was over"
 PASTED = re.compile(r"data:[\w/+.-]+;base64,[\w+/=]*")  # a picture in a text
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -142,8 +144,9 @@ def _cell(cell: Any) -> NotebookNode:
 
 
 def is_left_out(text: str) -> bool:
-    """Whether this is a line that stands in the place of a cell. Who types one gains nothing."""
-    return re.fullmatch(LEFT_OUT.format(r"it [a-z][\w ,]{0,100}"), text) is not None
+    """Whether this is a line that stands in the place of a cell, or below it. Who types one gains nothing."""
+    not_read = re.fullmatch(LEFT_OUT.format(r"it [a-z][\w ,]{0,100}"), text)
+    return bool(not_read) or text in {f"{what}: {why}." for what in NOT_RUN for why in BECAUSE_OF}
 
 
 def files(root: Path, *parts: str, only: Callable[[str], bool] | None = None) -> list[shapes.File]:

@@ -35,7 +35,7 @@ from mha_course.checker.runner import PATIENCE, SECONDS, read
 from mha_course.exercises import Exercise, Rng, find, names
 from mha_course.grading import functions, limits
 from mha_course.grading.functions import Definition, definitions
-from mha_course.grading.intake import LEFT_OUT, MAX_CELLS, is_left_out
+from mha_course.grading.intake import BECAUSE_OF, LEFT_OUT, MAX_CELLS, NOT_RUN, is_left_out
 from mha_course.grading.needed import needed
 from mha_course.grading.sandbox import IMAGE, KINDS, Worker, why_not
 from mha_course.grading.source import looked_at, syntax_error
@@ -663,11 +663,8 @@ def _outputs(step: Step, room: Room) -> list[NotebookNode]:
                 outputs.append(new_output("display_data", data=data))
     outputs += [new_output("stream", name="stdout", text=why) for why in lost]
     if step.left_out or step.said is None:
-        what = (
-            "Of this cell, only imports and definitions were run" if step.brief else "This cell was left out"
-        )
-        why = "it ended or blocked Python" if step.left_out else "the time was over"
-        outputs.append(new_output("stream", name="stdout", text=f"{what}: {why}.\n"))
+        why = f"{NOT_RUN[step.brief]}: {BECAUSE_OF[not step.left_out]}.\n"
+        outputs.append(new_output("stream", name="stdout", text=why))
     return outputs
 
 

@@ -163,7 +163,8 @@ def counts(student: str, picked: Picked) -> str:
 
 def is_whole(data: bytes) -> bool:
     """Whether this may be a notebook that was saved to its end: seen from outside, it is not parsed."""
-    ends = data[:100].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] + data[-100:].rstrip()[-1:]
+    data = data.replace(b"\0", b"")  # UTF-16 has one beside each letter of JSON
+    ends = data[:100].lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")[:1] + data[-100:].rstrip()[-1:]
     return ends == b"{}" and b'"cells"' in data
 
 

@@ -87,6 +87,9 @@ def of(student: str, id_: str = "") -> Shape:
 
 
 NOTHING = b""
+WIDE = {
+    name: notebook("ada").decode().encode(name) for name in ("utf-16", "utf-16-be", "utf-32", "utf-8-sig")
+}
 MOODLE = {
     "as it was handed out": one(f"{C}.ipynb"),
     "an older Moodle": Shape({f"{F}_/{C}.ipynb": "ada"}, {A: "ada"}),
@@ -116,6 +119,12 @@ MOODLE = {
     "a number after the ending": one(f"{C}.ipynb (1)"),
     "another name": one("homework.ipynb"),
     "notes beside it": Shape({f"{F}/{C}.ipynb": "ada", f"{F}/notes.ipynb": Newer("notes")}, {A: "ada"}),
+    **{
+        f"{name} beside what was handed out": Shape(
+            {f"{F}/{C}.ipynb": "not this", f"{F}/{C} (1).ipynb": Newer(data)}, {A: data}
+        )
+        for name, data in WIDE.items()
+    },
     "of macOS": Shape(
         {
             f"{F}/{C}.ipynb": "ada",

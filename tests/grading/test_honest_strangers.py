@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import tests.grading.honest_more_strangers  # noqa: F401 (it adds its own)
 from mha_course.exercises import find
 from tests.grading.honest_strangers import CHAPTERS, STRANGERS, Stranger
 from tests.notebooks.chapters import ROOT

@@ -208,6 +208,7 @@ def test_hostile_texts_stop_neither_the_class_nor_its_report(course):
         + [new_markdown_cell("`" * 99_000)],
         "coloured": [new_code_cell("a." * 49_000), new_markdown_cell("[" * 95_000)],
         "copies": [new_code_cell("def split_heads(x, num_heads): ...") for _ in range(900)],
+        "ends": [new_code_cell("import os\nos._exit(0)")],
     }
     for student, cells in hostile.items():
         submit(course, student, RIGHT)
@@ -228,10 +229,12 @@ def test_hostile_texts_stop_neither_the_class_nor_its_report(course):
     found = test_going_on.scores(course)
     assert {student: found[student] for student in hostile} == dict.fromkeys(hostile, 1)
     assert {student: found[student] for student in STUDENTS} == dict(zip(STUDENTS, [1, 0] * 2, strict=True))
-    said = [line.removeprefix("look at this: ") for line in done.stdout.splitlines() if "left out" in line]
+    words = "look at this: "
+    said = [line.removeprefix(words) for line in done.stdout.splitlines() if line.startswith(words)]
     left = "The grader left out this cell: it"
     assert said == [
         f"blocks: {file}: {left} has more than 100 blocks of code.",
+        f"ends: {file}: This cell was left out: it ended or blocked Python.",
         f"hard: {file}: {left} takes too long to read. (4 cells)",
         f"long: {file}: {left} has more than 5,000 lines. (2 cells)",
     ]

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
 
 from mha_course.exercises import find, names
-from mha_course.grading import nbgrader
+from mha_course.grading import intake, nbgrader
 from mha_course.grading.nbgrader import OUTCOME, Check, GradeApart, Room, Step, _lines, _outputs, judged
 from mha_course.grading.sandbox import Worker
 from mha_course.grading.worker import TOO_MUCH
@@ -145,6 +145,7 @@ def test_when_time_is_short_imports_and_definitions_are_run_once_more():
     assert "ended" not in str([cell.outputs for cell in cells])
     (said,) = cells[-1].outputs
     assert said.text == "Of this cell, only imports and definitions were run: the time was over.\n"
+    assert intake.is_left_out(said.text.strip())  # so the teacher reads it, too
 
 
 def test_of_a_cell_that_shows_much_what_fits_into_a_line_is_kept():

@@ -398,7 +398,7 @@ def test_without_walls_nothing_is_graded(folder, tmp_path, settings, words):
     if settings is not None:
         (tmp_path / "nbgrader_config.py").write_text(settings)
     done = run("grade", tmp_path, CHAPTER)
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert words in done.stderr
     assert not list(tmp_path.glob("autograded/*/*/*"))
     if settings is not None and "podman" not in settings:
