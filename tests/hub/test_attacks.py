@@ -158,7 +158,7 @@ def test_the_hub_reads_no_large_request_and_keeps_none(hub, token):
         ways = {f"/hub/api/users/{EVE}/tokens": "note", f"/hub/api/users/{EVE}/server": "large"}
         for path, name in ways.items():
             said = eve.ask_hub("POST", path, {name: large}, token=made if token else "")
-            assert said[0] in (0, 400, 413), said
+            assert said[0] in (0, 400, 413, 503), said  # 503 is the proxy's, if the hub ends the connection
     assert kept.stat().st_size < before + 1_000_000
 
 
@@ -220,15 +220,21 @@ def test_a_kernel_that_was_killed_in_a_cell_is_there_again_for_a_page_that_asks_
         code = "import os\nfrom jupyter_core.paths import jupyter_runtime_dir\n"
         pid, folder = bob.run(code + "print(os.getpid(), jupyter_runtime_dir())").split()
         first = Path(folder, f"kernel-{bob.kernel}-ipc-1")
-        old, busy = first.stat().st_ino, Path(folder, "busy")
+        old, busy = made_at(first), Path(folder, "busy")
         endless = f"import time\nopen({str(busy)!r}, 'w').close()\nwhile True: time.sleep(1)"
         bob.page.evaluate(
             f"(given) => {{ window.early = ({RUN})(given) }}", [hub.own(BOB), bob.kernel, endless]
         )
         until(busy.exists, 60)
         os.kill(int(pid), 9)
-        until(lambda: not first.exists() or first.stat().st_ino != old, 60)  # the next one starts
+        until(lambda: made_at(first) != old, 60)  # the next one starts
         assert bob.run("print(6 * 7)") == "42\n"
+
+
+def made_at(file):
+    """When a file was made; its number alone can be that of the one before."""
+    about = file.stat() if file.exists() else None
+    return about and (about.st_ino, about.st_ctime_ns)
 
 
 def test_a_server_that_ends_at_its_start_keeps_nobody_waiting(hub):
@@ -489,8 +495,8 @@ def test_who_leaves_the_class_list_loses_everything_at_once_and_can_come_back(hu
         ada.home.fill("#password_input", hub.passwords()[ADA])
         ada.home.click("#login_submit")
         ada.home.wait_for_selector(".login_error")
-        pam = hub.as_user("root", "import pamela, sys; pamela.check_account(sys.argv[1])", ADA)
-        assert "expired" in pam.stderr  # nobody gets in with ssh or su either
+        asks = "import pamela, sys; pamela.check_account(sys.argv[1])"  # as ssh and su do
+        assert [hub.as_user("root", asks, name).returncode for name in (ADA, BOB)] == [1, 0]
         hub.write(ADA, BOB, EVE)
         time.sleep(5)
         assert ada.ask_hub("GET", f"/hub/api/users/{ADA}", token=token)[0] == 403
