@@ -1,5 +1,6 @@
 """Reasons of chapter 10, each tried with the smallest experiment that could refute it."""
 
+import itertools
 import math
 
 import pytest
@@ -156,6 +157,16 @@ def test_without_the_pointing_head_she_gets_almost_nothing():
     changed = language_model.ablate_head(MODEL, 1, 0)
     p = changed(story_model.encode("Ada amused Ben because")[None])[0][0, -1].softmax(-1)
     assert p[WORDS.index("she")] == pytest.approx(0.06, abs=0.005)
+
+
+@torch.no_grad()
+def test_the_pointing_head_looks_at_the_person_who_is_meant_wherever_the_name_stands():
+    """Each pair of a *she* and a *he*, in both orders, with each verb: the verb alone decides."""
+    for one, other in [pair for s, h in itertools.product(SHE, HE) for pair in ((s, h), (h, s))]:
+        for verbs, place in ((FIRST, 1), (SECOND, 3)):
+            texts = [story_model.encode(f"{one} {verb} {other} because") for verb in verbs]
+            _, weights = MODEL(torch.stack(texts), need_weights=True)
+            assert (weights[1, :, 0, -1].argmax(dim=-1) == place).all()
 
 
 @torch.no_grad()
