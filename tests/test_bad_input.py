@@ -81,6 +81,8 @@ TYPE_ERRORS = {
     "itself(x(2, 5, 6), causal_mask(5))": "key: floating bool mask? mask=...",
     "one(x(5, 4), on(5, 5))": "context: floating bool mask? mask=...",
     "one(whole(5, 4))": "x: floating int64 token ids",
+    "itself(x(2, 5, 6, dtype=torch.complex64))": "query: floating complex64 query.real",
+    "scores(x(5, 4, dtype=torch.complex64), x(3, 4))": "query: floating complex64 query.real",
     "itself(x(2, 5, 6), need_weights='False')": "need_weights: True or False 'False'",
     "itself(x(2, 5, 6), is_causal=1)": "is_causal: True or False",
     "itself(x(2, 5, 6), is_causal=on(5, 5))": "is_causal: True or False",
