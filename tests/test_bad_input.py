@@ -227,6 +227,7 @@ VALUE_ERRORS = {
     "apply_rotary(x(3, 4), torch.arange(2))": "positions: one for each",
     "apply_rotary(x(3, 4), x(2, 3))": "positions: a tensor of",
     "apply_rotary(x(2, 3, 4), x(5, 3))": "positions: axes that broadcast (2,) (5, 3). positions[:, None]",
+    "apply_rotary(x(5, 3, 4), x(2, 3))": "positions: axes that broadcast (5,) (2, 3). positions[:, None]",
     "apply_rotary(x(3, 4), torch.arange(3, device='meta'))": "positions: the device of x",
     "Rotary(layout='neox')": "layout: 'pairs' or 'halves'",
     "Rotary(base=500, frequencies=x(2))": "base: beside frequencies 500 rotary_frequencies(width, base=...)",
@@ -257,7 +258,11 @@ VALUE_ERRORS = {
     "Layer(6, 4, d_k=5)": "num_heads: divides d_model = 6",
     "Layer(6, 2, d_k=5).to_torch()": "d_k: 3 5",
     "Layer(6, 2, d_v=5).to_torch()": "d_v: 3 5",
-    "Layer(6, 2, transform=Rotary()).to_torch()": "transform: None Rotary(",
+    "Layer(6, 2, transform=Rotary()).to_torch()": "transform: None Rotary",
+    "Layer(6, 2, score=AdditiveScore(3, 5)).to_torch()": "score: None AdditiveScore",
+    "Layer(6, 2, window=3).to_torch()": "window: None 3",
+    "Layer(6, 2, sinks=True).to_torch()": "sinks: None Parameter",
+    "Layer(6, 2, gate=True).to_torch()": "gate_proj: None Linear",
 }
 
 FORMAT = r"^[\w. ]+: expected .+, got .+\.( .+[.?])?$"

@@ -444,3 +444,9 @@ def test_it_starts_as_pytorchs_layer_does():
 def test_printing_shows_the_sizes():
     assert "d_model=6, num_heads=2, d_k=3, dropout=0.0" in repr(MultiHeadAttention(6, 2))
     assert "d_k=3, d_v=5" in repr(MultiHeadAttention(6, 4, d_k=3, d_v=5))
+
+
+def test_what_is_left_out_of_one_head_and_what_is_asked_of_sinks():
+    assert set(SingleHeadAttention(4).state_dict()) == {"q_proj.weight", "k_proj.weight", "v_proj.weight"}
+    layer = MultiHeadAttention(8, 2, sinks=True, gate=True, device="meta", dtype=torch.float64)
+    assert {(p.device.type, p.dtype) for p in layer.parameters()} == {("meta", torch.float64)}
