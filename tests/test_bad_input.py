@@ -60,6 +60,7 @@ TYPE_ERRORS = {
     "padding_mask('23')": "lengths: list str",
     "padding_mask([2.0])": "lengths: int float",
     "padding_mask(x(2))": "lengths: whole float32",
+    "padding_mask(x(2, dtype=torch.complex64))": "lengths: whole complex64",
     "padding_mask(on(2))": "lengths: whole bool mask[:, None, None, :]",
     "mask_from_blocked([True])": "blocked: torch.Tensor list",
     "mask_from_blocked(x(2))": "blocked: bool float32 mask_from_additive",
