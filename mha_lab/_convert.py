@@ -67,8 +67,8 @@ class Converts:
         wanted = {"qdim": self.d_model, "d_k": d_k, "d_v": d_k, "num_kv_heads": self.num_heads}
         wanted |= dict.fromkeys(("score", "transform", "window", "sinks", "gate_proj"))
         for name, value in wanted.items():
-            if getattr(self, name) != value:
-                got = repr(getattr(self, name))
+            if (given := getattr(self, name)) != value:
+                got = type(given).__name__ if isinstance(given, nn.Module | Tensor) else repr(given)
                 expect.fail(ValueError, name, f"{value}, the only value in PyTorch's layer", got)
         projections = {name: self.get_submodule(name) for name in self._projections}
         for name, projection in projections.items():

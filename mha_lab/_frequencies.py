@@ -145,7 +145,7 @@ def mean_rotary_score(frequencies: Float[Tensor, " pairs"], n: int) -> Float[Ten
     tensor([1.0000, 0.7701, 0.2918])
     """
     _check_frequencies(frequencies)
-    at = torch.arange(expect.whole_number("n", n), dtype=frequencies.dtype, device=frequencies.device)
+    at = torch.arange(expect.whole_number("n", n), device=frequencies.device)
     return (at[:, None] * frequencies).cos().mean(dim=-1)
 
 

@@ -84,7 +84,7 @@ class SingleHeadAttention(nn.Module):
             expect.fits("q_proj", self.q_proj, **{name: value})
         expect.same_batch(x=x, context=context)
         if mask is not None:
-            if isinstance(mask, Tensor) and mask.ndim == x.ndim + 1 and mask.shape[-3] == 1:
+            if isinstance(mask, Tensor) and mask.ndim == x.ndim + 1:
                 mask = mask.squeeze(-3)
             expect.mask_for(mask, (*x.shape[:-1], context.shape[-2]), x.device)
         query, key, value = self.q_proj(x), self.k_proj(context), self.v_proj(context)

@@ -60,6 +60,7 @@ TYPE_ERRORS = {
     "padding_mask('23')": "lengths: list str",
     "padding_mask([2.0])": "lengths: int float",
     "padding_mask(x(2))": "lengths: whole float32",
+    "padding_mask(x(2, dtype=torch.complex64))": "lengths: whole complex64",
     "padding_mask(on(2))": "lengths: whole bool mask[:, None, None, :]",
     "mask_from_blocked([True])": "blocked: torch.Tensor list",
     "mask_from_blocked(x(2))": "blocked: bool float32 mask_from_additive",
@@ -81,6 +82,8 @@ TYPE_ERRORS = {
     "itself(x(2, 5, 6), causal_mask(5))": "key: floating bool mask? mask=...",
     "one(x(5, 4), on(5, 5))": "context: floating bool mask? mask=...",
     "one(whole(5, 4))": "x: floating int64 token ids",
+    "itself(x(2, 5, 6, dtype=torch.complex64))": "query: floating complex64 query.real",
+    "scores(x(5, 4, dtype=torch.complex64), x(3, 4))": "query: floating complex64 query.real",
     "itself(x(2, 5, 6), need_weights='False')": "need_weights: True or False 'False'",
     "itself(x(2, 5, 6), is_causal=1)": "is_causal: True or False",
     "itself(x(2, 5, 6), is_causal=on(5, 5))": "is_causal: True or False",
@@ -225,6 +228,7 @@ VALUE_ERRORS = {
     "apply_rotary(x(3, 4), torch.arange(2))": "positions: one for each",
     "apply_rotary(x(3, 4), x(2, 3))": "positions: a tensor of",
     "apply_rotary(x(2, 3, 4), x(5, 3))": "positions: axes that broadcast (2,) (5, 3). positions[:, None]",
+    "apply_rotary(x(5, 3, 4), x(2, 3))": "positions: axes that broadcast (5,) (2, 3). positions[:, None]",
     "apply_rotary(x(3, 4), torch.arange(3, device='meta'))": "positions: the device of x",
     "Rotary(layout='neox')": "layout: 'pairs' or 'halves'",
     "Rotary(base=500, frequencies=x(2))": "base: beside frequencies 500 rotary_frequencies(width, base=...)",
@@ -255,7 +259,11 @@ VALUE_ERRORS = {
     "Layer(6, 4, d_k=5)": "num_heads: divides d_model = 6",
     "Layer(6, 2, d_k=5).to_torch()": "d_k: 3 5",
     "Layer(6, 2, d_v=5).to_torch()": "d_v: 3 5",
-    "Layer(6, 2, transform=Rotary()).to_torch()": "transform: None Rotary(",
+    "Layer(6, 2, transform=Rotary()).to_torch()": "transform: None Rotary",
+    "Layer(6, 2, score=AdditiveScore(3, 5)).to_torch()": "score: None AdditiveScore",
+    "Layer(6, 2, window=3).to_torch()": "window: None 3",
+    "Layer(6, 2, sinks=True).to_torch()": "sinks: None Parameter",
+    "Layer(6, 2, gate=True).to_torch()": "gate_proj: None Linear",
 }
 
 FORMAT = r"^[\w. ]+: expected .+, got .+\.( .+[.?])?$"

@@ -67,3 +67,7 @@ def test_additive_masks_have_every_dtype(dtype):
     additive = mask_to_additive(MASK, dtype)
     assert additive.dtype == dtype
     assert torch.equal(mask_from_additive(additive), MASK)
+
+
+def test_empty_samples_alone_are_possible_if_their_width_is_known():
+    assert padding_mask([0, 0], 3).tolist() == [[[[False] * 3]]] * 2

@@ -412,6 +412,18 @@ def test_a_cache_needs_keys_and_values_as_wide_as_queries():
         MultiHeadAttention(6, 3, kdim=7).extend(torch.randn(2, 5, 6))
 
 
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_cache_holds_as_many_tokens_as_it_says(window):
+    layer = MultiHeadAttention(6, 3, window=window)
+    _, cache = layer.extend(torch.randn(2, 5, 6))
+    cut = cache._replace(key=cache.key[..., 1:, :], value=cache.value[..., 1:, :])
+    n = window or 5
+    with pytest.raises(
+        ValueError, match=rf"^cache: expected shapes \(2, 3, {n}, 2\).* got \(2, 3, {n - 1}, 2\)"
+    ):
+        layer.extend(torch.randn(2, 1, 6), cut)
+
+
 @pytest.mark.parametrize(("count", "times"), [(1, 1), (2, 2), (3, 3)])
 def test_each_input_is_checked_once(count, times, monkeypatch):
     """Self-attention has one input, whether it is passed once or three times."""
@@ -444,3 +456,9 @@ def test_it_starts_as_pytorchs_layer_does():
 def test_printing_shows_the_sizes():
     assert "d_model=6, num_heads=2, d_k=3, dropout=0.0" in repr(MultiHeadAttention(6, 2))
     assert "d_k=3, d_v=5" in repr(MultiHeadAttention(6, 4, d_k=3, d_v=5))
+
+
+def test_what_is_left_out_of_one_head_and_what_is_asked_of_sinks():
+    assert set(SingleHeadAttention(4).state_dict()) == {"q_proj.weight", "k_proj.weight", "v_proj.weight"}
+    layer = MultiHeadAttention(8, 2, sinks=True, gate=True, device="meta", dtype=torch.float64)
+    assert {(p.device.type, p.dtype) for p in layer.parameters()} == {("meta", torch.float64)}

@@ -401,3 +401,18 @@ def test_what_is_left_out_has_the_papers_numbers():
     assert torch.equal(apply_rotary(x), apply_rotary(x, **written))
     assert torch.equal(Rotary()(x, x)[0], Rotary(**written)(x, x)[0])
     assert alibi_slopes(3).dtype == alibi_bias(3, 5).dtype == torch.float32
+
+
+@pytest.mark.parametrize("truncate", [True, False])
+def test_yarn_where_no_pair_lies_between_fast_and_slow_ones(truncate):
+    """``low`` equals ``high``: the pairs up to there stay as they are, and the others are interpolated."""
+    length, slow = (10, 100) if truncate else (round(2 * math.pi * 1e4), 1)  # low = high = 0, or nearly 4
+    share = torch.tensor([0, 1, 1, 1]) if truncate else torch.zeros(4)
+    plain = rotary_frequencies(8)
+    found = yarn_frequencies(8, 4, length, beta_slow=slow, beta_fast=slow + 1e-9, truncate=truncate)
+    assert_close(found, plain * (1 - share) + plain / 4 * share, 1e-6)
+
+
+def test_a_factor_below_1_leaves_the_scores_alone():
+    assert yarn_attention_factor(0.5) == yarn_attention_factor(1) == 1
+    assert yarn_attention_factor(2) > 1

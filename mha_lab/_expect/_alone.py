@@ -105,10 +105,10 @@ def dense(name: str, value: Tensor) -> None:
 def floating(name: str, value: Tensor, *, embedded: bool = False) -> None:
     """``value`` has a floating-point dtype; ``embedded`` tokens are what a layer gets beside its mask."""
     if not value.is_floating_point():
-        hint = f"Did you mean {name}.float()?"
+        hint = f"Did you mean {name}.{'real' if value.is_complex() else 'float()'}?"
         if embedded and value.dtype == torch.bool:
             hint = "Is this a mask? Pass mask=..."
-        elif embedded:
+        elif embedded and not value.is_complex():
             hint = "Are these token ids? A layer gets vectors: torch.nn.Embedding makes them."
         fail(TypeError, name, "a floating-point dtype", value.dtype, hint)
 
