@@ -153,9 +153,8 @@ class RotaryScore(nn.Module):
         self, query: Float[Tensor, "*#batch n_q d_k"], key: Float[Tensor, "*#batch n_k d_k"]
     ) -> Float[Tensor, "*batch n_q n_k"]:
         """``(..., n_q, d_k)`` and ``(..., n_k, d_k)`` to ``(..., n_q, n_k)``."""
-        query, key = self.rotary(query, key)
-        expect.leading(query=query, key=key)
-        return _scores(query, key)
+        expect.query_and_key(query, key)
+        return _scores(*self.rotary(query, key))
 
 
 class SoftcappedScore(nn.Module):

@@ -244,6 +244,8 @@ VALUE_ERRORS = {
     "yarn_attention_factor(0)": "factor: above 0",
     "Rotary()(x(3, 5), x(3, 5))": "query: even width 5 (3, 5)",
     "Layer(6, 2, transform=Rotary())(x(2, 5, 6))": "query: even width 3 (2, 2, 5, 3)",
+    "RotaryScore()(x(2, 5, 4), x(3, 5, 4))": "key: (2,) (3, 5, 4) same batch",
+    "QueryKeyNorm(4, eps=-1e-6)": "eps: at least 0 -1e-06",
     "Layer(8, 4, score=AlibiScore(3))": "score: num_heads = 4 layer 3",
     "Layer(8, 4, score=RelativePositionBias(3, 2))": "score: num_heads = 4 layer 3",
     "Rotary()(x(3, 4), x(3, 6))": "key: the width of query",

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mha_lab import AdditiveScore, RelativePositionBias, scaled_dot_product_scores
+from mha_lab.scores import AlibiScore, QueryKeyNorm, RotaryScore, SoftcappedScore
 from tests.references import assert_close
 
 
@@ -46,6 +47,22 @@ def test_relative_bias_takes_any_number_of_leading_axes(leading):
     whole = bias(query, key)
     for at in product(*map(range, leading)):
         assert_close(whole[at], bias(query[at][None], key[at][None])[0], 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_scores_have_the_dtype_of_what_they_get(dtype):
+    x = torch.randn(2, 3, 5, 4, dtype=dtype)
+    for score in (AlibiScore(3), RotaryScore(), SoftcappedScore(5.0)):
+        assert score(x, x).dtype == dtype
+
+
+def test_the_epsilon_of_a_norm_that_is_left_out():
+    """As small as the mean square of these numbers: their length becomes that of ones, over ``sqrt(2)``."""
+    small = torch.full((1, 3, 4), 1e-3)
+    for part in QueryKeyNorm(4)(small, small):
+        assert_close(part, torch.full((1, 3, 4), 0.5**0.5), 1e-5)
+    for part in QueryKeyNorm(4, eps=0.0)(small, small):
+        assert_close(part, torch.ones(1, 3, 4), 1e-5)
 
 
 def test_printing_shows_the_sizes():
