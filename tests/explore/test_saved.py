@@ -68,9 +68,9 @@ def starts(folder):
     return [cell.outputs[0].data[START] for cell in saved(folder).cells[1:]]
 
 
-def save(chapter, folder):
+def save(chapter, folder, name=NAME):
     """With the keys that everybody knows; the file is written when its content is another one, to its end."""
-    path = folder / f"{NAME}.ipynb"
+    path = folder / f"{name}.ipynb"
     before = path.read_bytes()
     chapter.page.locator(".jp-CodeCell .cm-content").first.click()
     chapter.page.keyboard.press("Escape")
@@ -98,14 +98,15 @@ def shown(output):
     return explorable
 
 
-def no_kernel(folder):
+def no_kernel(folder, name=NAME):
     """The notebook asks for a kernel that is not there, and is still the reader's own."""
-    notebook = saved(folder)
+    path = folder / f"{name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
     notebook.metadata.language_info = {"name": "gone"}
     notebook.metadata.kernelspec = {"name": "gone", "display_name": "Gone", "language": "gone"}
-    nbformat.write(notebook, folder / f"{NAME}.ipynb")
+    nbformat.write(notebook, path)
     own = {f"JUPYTER{name}_DIR": str(folder / f".{name}") for name in OWN}
-    trust = [sys.executable, "-m", "jupyter", "trust", folder / f"{NAME}.ipynb"]
+    trust = [sys.executable, "-m", "jupyter", "trust", path]
     subprocess.run(trust, env=os.environ | own, check=True, capture_output=True, timeout=300)
 
 
