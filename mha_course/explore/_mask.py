@@ -27,6 +27,7 @@ class Mask(Explorable):
     _query_labels = traitlets.List().tag(sync=True)
     _key_labels = traitlets.List().tag(sync=True)
     _mask = traitlets.List().tag(sync=True)
+    _chosen = traitlets.Dict().tag(sync=True)
 
     def __init__(self, dtype: torch.dtype, **state: Any) -> None:
         self._dtype = dtype

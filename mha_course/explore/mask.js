@@ -75,7 +75,7 @@ function render({ model, el }) {
   const { root, speak } = frame(el, "Explorable: a mask and the weights under it");
   root.classList.add("mha-mask");
   const state = () => ({ scores, mask: model.get("_mask") });
-  let convention = "boolean";
+  let { tokens, reach, convention = "boolean" } = model.get("_chosen") ?? {}; // as the fields were left
   let at = [0, 0];
   let brush = null; // while a pointer is down: what it paints
 
@@ -135,10 +135,11 @@ function render({ model, el }) {
   const same = (name, reach) => JSON.stringify(behind(name, reach)) === JSON.stringify(state().mask);
   const press = (name) => {
     last = name;
-    send({ _mask: behind(name) });
+    send({ _mask: behind(name), _chosen: chosen() });
     draw();
     tell(n_q - 1, `${PRESETS[name]}: `); // the last query, whose row differs from preset to preset
   };
+  const chosen = () => ({ tokens: real.used, reach: width.used, convention });
   /** A field for a number. A mask is made as soon as the number is one that can be used, as with a mouse wheel. */
   const amount = (label, min, value, name) => {
     const take = (number) => {
@@ -153,9 +154,9 @@ function render({ model, el }) {
     field.used = value;
     return field;
   };
-  const real = amount("real tokens", 0, Math.max(1, n_k - 2), () => PADDED[active] ?? "padding");
+  const real = amount("real tokens", 0, tokens ?? Math.max(1, n_k - 2), () => PADDED[active] ?? "padding");
   const given = keys.findIndex((_, j) => j + 1 < n_k && same("window", j + 1)) + 1; // 0 if the mask is no window
-  const width = amount("window width", 1, given || Math.min(2, n_k), () => WINDOWED[active] ?? "window");
+  const width = amount("window width", 1, reach ?? (given || Math.min(2, n_k)), () => WINDOWED[active] ?? "window");
   const presets = Object.entries(PRESETS).map(([name, text]) => make("button", { type: "button", onclick: () => press(name) }, text));
   const shown = make("pre", { tabindex: 0, "aria-label": "the mask as code" });
   const about = make("p");
@@ -172,6 +173,7 @@ function render({ model, el }) {
   } }, "Copy");
   const conventions = choice("the same mask as code", Object.keys(ABOUT).map((name) => [name, name]), (name) => {
     convention = name;
+    send({ _chosen: chosen() });
     draw();
   });
 
@@ -181,10 +183,10 @@ function render({ model, el }) {
     ["Hide every key from one query.", ({ mask }) => mask.some((row) => !row.some(Boolean))],
     ["Hide one key from all queries, as padding does.", ({ mask }) => mask.flat().some(Boolean) && columns(mask).some((column) => !column.some(Boolean))],
   ], state());
-  const again = reset(model, ["_mask"], send, () => {
+  const again = reset(model, ["_mask", "_chosen"], send, () => {
     last = "";
     for (const input of [real, width]) input.value = input.used = Number(input.defaultValue);
-    convention = "boolean";
+    ({ convention = "boolean" } = model.get("_chosen") ?? {});
     say(note, "");
     tries.clear();
     draw();

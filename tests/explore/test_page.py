@@ -385,6 +385,23 @@ def test_a_mask_editor_opens_with_the_width_of_its_window(shown, window, stated)
     assert page.get_by_label("window width").input_value() == stated
 
 
+def test_a_mask_opens_with_the_fields_as_they_were_left(shown):
+    page, left = shown(examples.mask()), examples.mask()
+    page.get_by_label("real tokens").fill("2")
+    page.get_by_label("window width").fill("4")
+    page.get_by_label("additive").check()
+    page.locator(".cell").nth(1).click()  # the mask is no window: its width cannot be read from it
+    left._mask, left._chosen = value(page, "_mask"), value(page, "_chosen")
+    page = shown(left)
+    for _ in range(2):
+        assert page.get_by_label("real tokens").input_value() == "2"
+        assert page.get_by_label("window width").input_value() == "4"
+        assert page.get_by_label("additive").is_checked()
+        page.get_by_label("window width").fill("1")
+        page.get_by_label("boolean").check()
+        page.get_by_role("button", name="Reset").click()
+
+
 @pytest.mark.parametrize("name", examples.ALL)
 def test_nothing_says_that_it_scrolls_where_all_of_it_is_in_sight(shown, name):
     page = shown(examples.ALL[name]())
