@@ -9,7 +9,7 @@ Source: the steps are those of ``modeling_qwen3_next.py`` and ``modeling_kimi_li
 5.23, and the tests compare with both. Papers: Schlag, Irie and Schmidhuber 2021, "Linear Transformers Are
 Secretly Fast Weight Programmers" (the delta rule); Yang et al. 2024, "Parallelizing Linear Transformers with
 the Delta Rule over Sequence Length" (arXiv 2406.06484: in chunks); Yang, Kautz and Hatamizadeh 2024, "Gated
-Delta Networks" (arXiv 2412.06464: with a decay); Kimi Team 2025, "Kimi Linear" (arXiv 2510.26692: with a decay
+Delta Networks" (arXiv 2412.06464: with a decay); Kimi Team 2025, "Kimi Linear" (arXiv 2510.26692: a decay
 for each channel).
 """
 
