@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bench.memory import in_a_fresh_process, peak_bytes
 from bench.side_by_side import ratio, verdict
-from mha_lab import MultiHeadAttention, causal_mask, scaled_dot_product_scores
+from mha_course.chapters.modern import ModernAttention
+from mha_lab import causal_mask, scaled_dot_product_scores
 from mha_lab.attention import _attend
 
 HEADS, D_K, N, ROUNDS = 8, 64, 1024, 15
@@ -50,7 +51,7 @@ def sdpa(query: Tensor, key: Tensor, value: Tensor) -> None:
 def causal(name: str) -> Callable[[int], None]:
     """Attention of one head between the projections, over the first tokens of ``N_CAUSAL``."""
     tensors = [torch.randn(1, 1, N_CAUSAL, ONE_HEAD) for _ in range(3)]
-    layer = MultiHeadAttention(ONE_HEAD, 1, **CAUSAL.get(name, {}))
+    layer = ModernAttention(ONE_HEAD, 1, **CAUSAL.get(name, {}))
 
     @torch.no_grad()
     def run(count: int = N_CAUSAL) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from bench.side_by_side import ratio
 from mha_course.chapters.latent import LatentAttention, attend_with_latent_cache
+from mha_course.chapters.modern import ModernAttention
 from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.heads import merge_heads
 from mha_lab.scores import QueryKeyNorm, SoftcappedScore
@@ -35,7 +36,7 @@ def report() -> None:
     x, mask = torch.randn(BATCH, N, D_MODEL), causal_mask(N)
     print(f"between the projections, causal, n {N}, {HEADS} heads: need_weights=False / F.sdpa, same tensors")
     for name, options in OPTIONS.items():
-        layer = MultiHeadAttention(D_MODEL, HEADS, **options)
+        layer = ModernAttention(D_MODEL, HEADS, **options)
         qkv = layer.project(x, x, x)
         _line(
             name,
@@ -44,7 +45,7 @@ def report() -> None:
         )
     print("the same with the output projection")
     for name in ("none", "gate"):
-        layer = MultiHeadAttention(D_MODEL, HEADS, gate=name == "gate")
+        layer = ModernAttention(D_MODEL, HEADS, gate=name == "gate")
         qkv = layer.project(x, x, x)
         _line(
             name,

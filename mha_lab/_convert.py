@@ -55,9 +55,9 @@ class Converts:
 
         Raises:
             TypeError: a projection is no ``torch.nn.Linear``, but an adapter, or quantized.
-            ValueError: PyTorch's layer has no ``score``, ``transform``, ``window``, ``sinks`` or ``gate``, no
-                ``qdim`` other than ``d_model``, no heads of a width other than ``d_model // num_heads``, as
-                many key and value heads as query heads, and four biases or none.
+            ValueError: PyTorch's layer has no ``score``, ``transform`` or ``window``, no ``qdim`` other than
+                ``d_model``, no heads of a width other than ``d_model // num_heads``, as many key and value
+                heads as query heads, and four biases or none.
 
         >>> from mha_lab import MultiHeadAttention
         >>> MultiHeadAttention(6, 3).to_torch().num_heads
@@ -65,11 +65,9 @@ class Converts:
         """
         d_k = self.d_model // self.num_heads
         wanted = {"qdim": self.d_model, "d_k": d_k, "d_v": d_k, "num_kv_heads": self.num_heads}
-        wanted |= dict.fromkeys(("score", "transform", "window", "sinks", "gate_proj"))
+        wanted |= dict.fromkeys(("score", "transform", "window"))
         for name, value in wanted.items():
-            if (given := getattr(self, name)) != value:
-                got = type(given).__name__ if isinstance(given, nn.Module | Tensor) else repr(given)
-                expect.fail(ValueError, name, f"{value}, the only value in PyTorch's layer", got)
+            expect_in_torch(self, name, value)
         projections = {name: self.get_submodule(name) for name in self._projections}
         for name, projection in projections.items():
             expect.linear(name, projection)
@@ -93,6 +91,13 @@ class Converts:
                 if getattr(projection, kind).requires_grad:
                     _of_torch(module, f"{name}.{kind}").requires_grad_()
         return module.train(self.training)
+
+
+def expect_in_torch(layer: nn.Module, name: str, value: int | None = None) -> None:
+    """The layer's ``name`` is ``value``, the only one that PyTorch's layer can have."""
+    if (given := getattr(layer, name)) != value:
+        got = type(given).__name__ if isinstance(given, nn.Module | Tensor) else repr(given)
+        expect.fail(ValueError, name, f"{value}, the only value in PyTorch's layer", got)
 
 
 def weights_and_biases(layer: nn.Module, take: Take = lambda p: p) -> list[Tensor]:

@@ -1,5 +1,9 @@
-"""For one release: ``mha_lab.check`` and the like are the modules of ``mha_course`` that they have become."""
+"""For one release: ``mha_lab.check`` and the like are the modules of ``mha_course`` that they have become.
 
+And the options that ``MultiHeadAttention`` had are the classes that they have become.
+"""
+
+import functools
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,6 +17,7 @@ from typing import Any
 PLACES = {name: f"mha_course.{name}" for name in ("chapters", "exercises", "explore", "grading", "quiz")}
 PLACES["check"] = "mha_course.checker"
 LINES = {name: f"from mha_course import {name}" for name in ("check", "explore", "quiz")}
+MODERN = "mha_course.chapters.modern"
 PICTURES = {"asked_heatmaps", "cache_lines", "contribution_heatmaps", "head_scores", "loss_curves"}
 PICTURES |= {"measured_lines", "named_bars", "own_key_heatmaps", "rotary_scores", "training_lines"}
 
@@ -49,6 +54,28 @@ def picture(name: str) -> Any:
         raise AttributeError(f"module 'mha_lab.plot' has no attribute {name!r}")
     _tell(f"plot.{name}", f"from mha_course.chapters.pictures import {name}")
     return getattr(import_module("mha_course.chapters.pictures"), name)
+
+
+def old_options(layer: type) -> type:
+    """``MultiHeadAttention`` with the options that it had, and from the files of before."""
+    new = layer.__init__
+
+    @functools.wraps(new)
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        if type(self) is layer and (old := {"sinks", "gate"} & options.keys()):
+            _tell(f"MultiHeadAttention({min(old)}=...)", f"from {MODERN} import ModernAttention")
+            self.__class__ = import_module(MODERN).ModernAttention
+            self.__init__(*args, **options)
+        else:
+            new(self, *args, **options)
+
+    def __setstate__(self: Any, state: dict[str, Any]) -> None:
+        super(layer, self).__setstate__(state)
+        if type(self) is layer and any(getattr(self, x, None) is not None for x in ("sinks", "gate_proj")):
+            self.__class__ = import_module(MODERN).ModernAttention
+
+    layer.__init__, layer.__setstate__ = __init__, __setstate__
+    return layer
 
 
 def _tell(old: str, line: str) -> None:

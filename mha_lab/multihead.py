@@ -5,12 +5,14 @@ Source: Vaswani et al. 2017, section 3.2.2.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
+from mha_lab import _moved
 from mha_lab._convert import Converts
 from mha_lab._inputs import batch_first_inputs
 from mha_lab.attention import _attend
@@ -91,6 +93,7 @@ class SingleHeadAttention(nn.Module):
         return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k))
 
 
+@_moved.old_options
 class MultiHeadAttention(Converts, _Extends, nn.Module):
     """Several heads side by side, each with its own projections, mixed by one output projection.
 
@@ -122,9 +125,6 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
             one scaled dot product and its indices, and returns one score.)
         window: a query sees only the last ``window`` keys up to its own position, as in
             ``sliding_window_mask``; ``None`` means all keys.
-        sinks: whether each head learns the score of one more key, whose value is zero, so that a query can
-            attend to none of the others: ``weights[i, j] = exp(s[i, j]) / (exp(sink) + sum(exp(s[i])))``.
-        gate: whether each head's output is multiplied by ``sigmoid(query W_g)`` before ``out_proj``.
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
         device, dtype: of the parameters, and so of the inputs; ``None`` means PyTorch's defaults.
@@ -135,10 +135,7 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
     width; else it draws the three as one matrix, which makes their numbers smaller by ``sqrt(2)``.
 
     Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, section 3 (one key and value head), and Ainslie
-    et al. 2023, section 2.2 (groups); Qiu et al. 2025, "Gated Attention for Large Language Models:
-    Non-linearity, Sparsity, and Attention-Sink-Free", section 2.2 (the gate); OpenAI 2025, "gpt-oss-120b &
-    gpt-oss-20b Model Card", section 2.2, and ``models/gpt_oss/modeling_gpt_oss.py`` in ``transformers`` (the
-    sinks).
+    et al. 2023, section 2.2 (groups).
 
     >>> output, weights = MultiHeadAttention(d_model=6, num_heads=3)(torch.ones(7, 5, 6))
     >>> output.shape, weights.shape
@@ -163,8 +160,6 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         transform: Transform | None = None,
         score: ScoreFunction | None = None,
         window: int | None = None,
-        sinks: bool = False,
-        gate: bool = False,
         batch_first: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -184,7 +179,7 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         self.kdim = d_model if kdim is None else expect.whole_number("kdim", kdim)
         self.vdim = d_model if vdim is None else expect.whole_number("vdim", vdim)
         self.dropout = expect.probability("dropout", dropout)
-        for name, value in (("bias", bias), ("sinks", sinks), ("gate", gate), ("batch_first", batch_first)):
+        for name, value in (("bias", bias), ("batch_first", batch_first)):
             expect.flag(name, value)
         expect.function("transform", transform, "(query, key) -> (query, key)")
         expect.function("score", score, "(query, key) -> scores")
@@ -196,14 +191,15 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         self.batch_first = batch_first
         if dtype is not None:
             expect.float_dtype("dtype", dtype)
-        made = {"device": device, "dtype": dtype}
-        self.q_proj = nn.Linear(self.qdim, num_heads * self.d_k, bias=bias, **made)
-        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.d_k, bias=bias, **made)
-        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.d_v, bias=bias, **made)
-        self.out_proj = nn.Linear(num_heads * self.d_v, d_model, bias=bias, **made)
-        self.gate_proj = nn.Linear(self.qdim, num_heads * self.d_v, bias=bias, **made) if gate else None
-        self.sinks = nn.Parameter(torch.empty(num_heads, **made)) if sinks else None
+        self._make(bias=bias, device=device, dtype=dtype)
         self._start()
+
+    def _make(self, **made: Any) -> None:
+        """The four projections; ``made`` is their ``bias``, ``device`` and ``dtype``."""
+        self.q_proj = nn.Linear(self.qdim, self.num_heads * self.d_k, **made)
+        self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.d_k, **made)
+        self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.d_v, **made)
+        self.out_proj = nn.Linear(self.num_heads * self.d_v, self.d_model, **made)
 
     def reset_parameters(self) -> None:
         """Draw all weights anew, as at the start; a ``transform`` and a ``score`` stay as they are.
@@ -211,11 +207,9 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         Raises:
             TypeError: a projection is an adapter, quantized, or has a weight that is computed.
         """
-        names = [*self._projections] + ["gate_proj"] * (self.gate_proj is not None)
-        for name in names:
+        for name in self._projections:
             expect.own_weight(name, getattr(self, name))
-        for name in names[3:]:
-            getattr(self, name).reset_parameters()
+        self.out_proj.reset_parameters()
         self._start()
 
     def _start(self) -> None:
@@ -225,8 +219,6 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             if projection.bias is not None:
                 nn.init.zeros_(projection.bias)
-        if self.sinks is not None:
-            nn.init.zeros_(self.sinks)
 
     def forward(
         self,
@@ -309,19 +301,20 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
             1 / math.sqrt(self.d_k),
             dropout_p=self.dropout if self.training else 0.0,
             score=self.score,
-            sinks=self.sinks,
             need_weights=need_weights,
             repeats=self.num_heads // self.num_kv_heads,
             is_causal=is_causal,
             window=self.window,
+            **self._more(),
         )
 
+    def _more(self) -> dict[str, Any]:
+        """Nothing; a subclass may have more options of ``_attend``."""
+        return {}
+
     def _output(self, heads: Tensor, query: Tensor) -> Tensor:
-        """``Concat(heads) W_o``, gated if the layer has a gate, in the caller's order of axes."""
-        concat = _merge_heads(heads)
-        if self.gate_proj is not None:
-            concat = concat * torch.sigmoid(self.gate_proj(query))
-        return self._order(self.out_proj(concat))
+        """``Concat(heads) W_o``, in the caller's order of axes; a subclass may use the ``query``, too."""
+        return self._order(self.out_proj(_merge_heads(heads)))
 
     def _order(self, x: Tensor) -> Tensor:
         """From the caller's order of axes to batch first, or back."""
@@ -331,9 +324,7 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         """What ``print(module)`` shows."""
         widths = f"d_k={self.d_k}" + (f", d_v={self.d_v}" if self.d_v != self.d_k else "")
         kv = f", num_kv_heads={self.num_kv_heads}" if self.num_kv_heads != self.num_heads else ""
-        more = (f", window={self.window}" if self.window else "") + (
-            ", sinks" if self.sinks is not None else ""
-        )
+        more = f", window={self.window}" if self.window else ""
         return (
             f"d_model={self.d_model}, num_heads={self.num_heads}{kv}, {widths}, dropout={self.dropout}{more}"
         )

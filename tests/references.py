@@ -7,6 +7,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from mha_course.chapters.modern import ModernAttention
+from mha_lab import MultiHeadAttention
+
+
+def layer_with(*sizes: int, **options: object) -> MultiHeadAttention:
+    """The layer, or its subclass if there are to be sinks or a gate."""
+    kind = ModernAttention if {"sinks", "gate"} & options.keys() else MultiHeadAttention
+    return kind(*sizes, **options)
+
 
 def looped_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, scale: float | None = None

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import mha_course
 import mha_lab
+from mha_course.chapters import modern
 from mha_course.chapters.flash import flash_attention
 from mha_lab import MultiHeadAttention as Layer
 from mha_lab import masked_softmax, merge_heads, split_heads
@@ -36,7 +37,7 @@ meta = partial(x, device="meta")
 one, itself = mha_lab.SingleHeadAttention(4, 3), Layer(6, 2)
 many, second = Layer(6, 2, kdim=7, vdim=11), Layer(6, 2, batch_first=False)
 additive, relative = mha_lab.AdditiveScore(4, 5), mha_lab.RelativePositionBias(2, 3)
-NAMES = vars(mha_lab) | vars(mha_lab.positions) | vars(mha_lab.scores) | globals()
+NAMES = vars(mha_lab) | vars(mha_lab.positions) | vars(mha_lab.scores) | vars(modern) | globals()
 
 # A call, and what the message must hold: who, expected, got, the likely mistake.
 TYPE_ERRORS = {
@@ -89,8 +90,8 @@ TYPE_ERRORS = {
     "itself(x(2, 5, 6), is_causal=on(5, 5))": "is_causal: True or False",
     "mha_lab.SingleHeadAttention(4, bias='no')": "bias: True or False",
     "Layer(6, 2, bias='False')": "bias: True or False 'False'",
-    "Layer(6, 2, sinks='no')": "sinks: True or False",
-    "Layer(6, 2, gate=None)": "gate: True or False",
+    "ModernAttention(6, 2, sinks='no')": "sinks: True or False",
+    "ModernAttention(6, 2, gate=None)": "gate: True or False",
     "Layer(6, 2, batch_first=0)": "batch_first: True or False 0",
     "yarn_frequencies(8, 4, 9, truncate='no')": "truncate: True or False",
     "itself.extend(x(2, 5, 6), mask=x(5, 5))": "mask: torch.bool",
@@ -264,8 +265,8 @@ VALUE_ERRORS = {
     "Layer(6, 2, transform=Rotary()).to_torch()": "transform: None Rotary",
     "Layer(6, 2, score=AdditiveScore(3, 5)).to_torch()": "score: None AdditiveScore",
     "Layer(6, 2, window=3).to_torch()": "window: None 3",
-    "Layer(6, 2, sinks=True).to_torch()": "sinks: None Parameter",
-    "Layer(6, 2, gate=True).to_torch()": "gate_proj: None Linear",
+    "ModernAttention(6, 2, sinks=True).to_torch()": "sinks: None Parameter",
+    "ModernAttention(6, 2, gate=True).to_torch()": "gate_proj: None Linear",
 }
 
 FORMAT = r"^[\w. ]+: expected .+, got .+\.( .+[.?])?$"

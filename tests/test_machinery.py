@@ -39,11 +39,11 @@ from mha_lab.positions import (
     yarn_frequencies,
 )
 from mha_lab.scores import AlibiScore, QueryKeyNorm, RotaryScore, SoftcappedScore, TransformSequence
-from tests.references import Shapes, assert_close
+from tests.references import Shapes, assert_close, layer_with
 
 pytestmark = pytest.mark.unchecked
 
-Layer = partial(MultiHeadAttention, 16, 4)
+Layer = partial(layer_with, 16, 4)
 OPTIONS = {
     "plain": dict,
     "widths": lambda: {"d_k": 5, "d_v": 3},
@@ -478,7 +478,7 @@ N = 2 * attention.BLOCK + 5
     "options", [{}, {"window": 7}, {"window": N}, {"sinks": True}, {"window": 600, "num_kv_heads": 1}]
 )
 def test_causal_attention_needs_no_whole_mask(options, n_kept, gradient):
-    layer, x = MultiHeadAttention(4, 2, **options).double(), torch.randn(1, N, 4, dtype=torch.float64)
+    layer, x = layer_with(4, 2, **options).double(), torch.randn(1, N, 4, dtype=torch.float64)
     window = options.get("window")
     mask = causal_mask(N) if window is None else sliding_window_mask(N, window=window)
     expected, _ = layer(x, mask=mask)

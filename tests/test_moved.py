@@ -6,11 +6,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import mha_course
 import mha_lab
 from mha_course.chapters import pictures
-from mha_lab import _moved
+from mha_course.chapters.modern import ModernAttention
+from mha_lab import MultiHeadAttention, _moved
 
 PARTS = {
     "check": "runner", "exercises": "split_heads", "quiz": "ch03", "explore": "_mask", "grading": "source",
@@ -91,3 +93,44 @@ def test_no_other_name_is_taken_for_a_moved_one(forgotten):
 
 def test_a_cache_in_a_file_finds_its_class_under_the_old_name_too():
     assert pickle.loads(b"cmha_lab.multihead\nCache\n.") is mha_lab.cache.Cache
+
+
+def made(kind, **options):
+    torch.manual_seed(7)
+    return kind(8, 2, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"sinks": True}, {"gate": True}, {"sinks": True, "gate": True, "d_k": 3}]
+)
+def test_an_old_option_makes_the_new_layer_with_the_same_numbers_and_says_its_line_once(options):
+    line = "from mha_course.chapters.modern import ModernAttention"
+    with pytest.warns(FutureWarning, match=rf"`MultiHeadAttention\(.+=\.\.\.\)` .+ write `{line}`") as told:
+        old = made(MultiHeadAttention, **options)
+    assert [one.filename for one in told] == [__file__]
+    new = made(ModernAttention, **options)
+    assert type(old) is ModernAttention
+    assert repr(old) == repr(new)
+    assert all(torch.equal(one, other) for one, other in zip(old.parameters(), new.parameters(), strict=True))
+
+
+@pytest.mark.unchecked
+def test_no_other_option_is_taken_for_an_old_one():
+    with pytest.raises(TypeError, match="sink"):
+        MultiHeadAttention(8, 2, sink=True)
+    with (
+        pytest.warns(FutureWarning),
+        pytest.raises(TypeError, match="gate: expected True or False"),
+    ):
+        MultiHeadAttention(8, 2, gate=None)
+
+
+@pytest.mark.parametrize("options", [{}, {"sinks": True}, {"gate": True}])
+def test_a_layer_in_an_old_file_becomes_the_new_one(options):
+    """As it was pickled: by the name of its old class, with all that it had."""
+    layer, x = made(ModernAttention, **options), torch.randn(2, 5, 8)
+    layer.__class__ = MultiHeadAttention
+    kept = pickle.dumps(layer)
+    again = pickle.loads(kept)
+    assert type(again) is (ModernAttention if options else MultiHeadAttention)
+    assert torch.equal(again(x)[0], made(ModernAttention, **options)(x)[0])

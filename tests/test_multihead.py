@@ -22,7 +22,15 @@ from mha_lab import (
 from mha_lab._convert import weights_and_biases
 from mha_lab.positions import Rotary, alibi_slopes, apply_rotary
 from mha_lab.scores import AlibiScore
-from tests.references import MASKS, TOLERANCE, Shapes, assert_close, looped_attention, mask_of_kind
+from tests.references import (
+    MASKS,
+    TOLERANCE,
+    Shapes,
+    assert_close,
+    layer_with,
+    looped_attention,
+    mask_of_kind,
+)
 
 BATCH, N_Q, N_K, D_K, KDIM, VDIM = 2, 5, 7, 11, 13, 17
 SOURCES = ("self", "cross", "cross, own widths")
@@ -360,7 +368,7 @@ CACHED = {
 
 
 def cached(**options):
-    layer = MultiHeadAttention(13, 6, d_k=4, d_v=5, qdim=WIDTH, kdim=WIDTH, vdim=WIDTH, **options).double()
+    layer = layer_with(13, 6, d_k=4, d_v=5, qdim=WIDTH, kdim=WIDTH, vdim=WIDTH, **options).double()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.3)
     return layer
@@ -396,7 +404,7 @@ def test_piece_by_piece_equals_the_whole_and_so_do_the_gradients(options, pieces
 def test_a_cache_computes_no_weights(options, n_kept, n_new, gradient):
     """The whole pass does: that is what would be seen."""
     layer, x = cached(**options), torch.randn(n_kept + n_new, WIDTH, dtype=torch.float64)
-    columns = n_kept + n_new + bool(layer.sinks is not None)
+    columns = n_kept + n_new + options.get("sinks", False)
     with torch.set_grad_enabled(gradient):
         cache = layer.extend(x[:n_kept])[1] if n_kept else None
         with Shapes() as shapes:
@@ -460,5 +468,5 @@ def test_printing_shows_the_sizes():
 
 def test_what_is_left_out_of_one_head_and_what_is_asked_of_sinks():
     assert set(SingleHeadAttention(4).state_dict()) == {"q_proj.weight", "k_proj.weight", "v_proj.weight"}
-    layer = MultiHeadAttention(8, 2, sinks=True, gate=True, device="meta", dtype=torch.float64)
+    layer = layer_with(8, 2, sinks=True, gate=True, device="meta", dtype=torch.float64)
     assert {(p.device.type, p.dtype) for p in layer.parameters()} == {("meta", torch.float64)}

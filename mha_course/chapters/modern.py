@@ -6,6 +6,7 @@ Source: the modules of ``transformers``, ``models/NAME/modeling_NAME.py``.
 import copy
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 
 from mha_course._expect import instance
 from mha_lab import _expect as expect
+from mha_lab._convert import expect_in_torch
+from mha_lab.heads import _merge_heads
 from mha_lab.multihead import MultiHeadAttention
 from mha_lab.positions import Rotary, rotary_frequencies, yarn_attention_factor, yarn_frequencies
 from mha_lab.scores import QueryKeyNorm, SoftcappedScore, TransformSequence
@@ -21,7 +24,72 @@ LAYERS = ("Llama", "Mistral", "Gemma2", "Gemma3", "Qwen3", "Qwen3Next", "GptOss"
 GAIN_IS_STORED_MINUS_1 = ("Gemma3", "Qwen3Next")
 
 
-def from_transformers(module: nn.Module) -> MultiHeadAttention:
+class ModernAttention(MultiHeadAttention):
+    """``MultiHeadAttention`` whose heads can attend to nothing, or write nothing.
+
+    Args:
+        d_model, num_heads, options: as in ``MultiHeadAttention``.
+        sinks: whether each head learns the score of one more key, whose value is zero, so that a query can
+            attend to none of the others: ``weights[i, j] = exp(s[i, j]) / (exp(sink) + sum(exp(s[i])))``.
+            The sinks start at 0.
+        gate: whether each head's output is multiplied by ``sigmoid(query W_g)`` before ``out_proj``.
+
+    Source: OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.2, and
+    ``models/gpt_oss/modeling_gpt_oss.py`` in ``transformers`` (the sinks); Qiu et al. 2025, "Gated Attention
+    for Large Language Models: Non-linearity, Sparsity, and Attention-Sink-Free", section 2.2 (the gate).
+
+    >>> output, weights = ModernAttention(d_model=6, num_heads=3, sinks=True)(torch.zeros(7, 4, 6))
+    >>> output.shape, weights.sum(dim=-1).unique()
+    (torch.Size([7, 4, 6]), tensor([0.8000], grad_fn=<Unique2Backward0>))
+    """
+
+    def __init__(
+        self, d_model: int, num_heads: int, *, sinks: bool = False, gate: bool = False, **options: Any
+    ) -> None:
+        self._has_sinks, self._has_gate = expect.flag("sinks", sinks), expect.flag("gate", gate)
+        super().__init__(d_model, num_heads, **options)
+
+    def _make(self, *, bias: bool, **made: Any) -> None:
+        super()._make(bias=bias, **made)
+        width = self.num_heads * self.d_v
+        self.gate_proj = nn.Linear(self.qdim, width, bias=bias, **made) if self._has_gate else None
+        self.sinks = nn.Parameter(torch.zeros(self.num_heads, **made)) if self._has_sinks else None
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, as at the start; a ``transform`` and a ``score`` stay as they are.
+
+        Raises:
+            TypeError: a projection is an adapter, quantized, or has a weight that is computed.
+        """
+        if self.gate_proj is not None:
+            expect.own_weight("gate_proj", self.gate_proj)
+        super().reset_parameters()
+        if self.gate_proj is not None:
+            self.gate_proj.reset_parameters()
+        if self.sinks is not None:
+            nn.init.zeros_(self.sinks)
+
+    def _more(self) -> dict[str, Any]:
+        return {"sinks": self.sinks}
+
+    def _output(self, heads: Tensor, query: Tensor) -> Tensor:
+        if self.gate_proj is None:
+            return super()._output(heads, query)
+        gated = _merge_heads(heads) * torch.sigmoid(self.gate_proj(query))
+        return self._order(self.out_proj(gated))
+
+    def to_torch(self) -> nn.MultiheadAttention:
+        """As ``MultiHeadAttention.to_torch``, which has no sinks and no gate."""
+        expect_in_torch(self, "sinks")
+        expect_in_torch(self, "gate_proj")
+        return super().to_torch()
+
+    def extra_repr(self) -> str:
+        """What ``print(module)`` shows."""
+        return super().extra_repr() + (", sinks" if self.sinks is not None else "")
+
+
+def from_transformers(module: nn.Module) -> ModernAttention:
     """A copy of an attention layer of a published model, with the same weights, dtype and device.
 
     It has grouped keys and values, and, where the original has them, rotary positions, a window, normalised
@@ -42,7 +110,7 @@ def from_transformers(module: nn.Module) -> MultiHeadAttention:
     if hasattr(module, "q_norm"):
         transforms.insert(0, QueryKeyNorm(d_k, eps=config.rms_norm_eps))
     cap = getattr(module, "attn_logit_softcapping", None)
-    layer = MultiHeadAttention(
+    layer = ModernAttention(
         config.hidden_size,
         config.num_attention_heads,
         d_k=d_k,
@@ -145,7 +213,7 @@ def align_kv_heads(
     expect.whole_number("num_kv_heads", num_kv_heads)
     expect.divides("num_kv_heads", num_kv_heads, "the layer's num_heads", layer.num_heads)
     for name in ("transform", "score", "gate_proj"):
-        if getattr(layer, name) is not None:
+        if getattr(layer, name, None) is not None:
             expect.fail(ValueError, "layer", "queries and keys that can be turned", f"a layer with {name}")
     if layer.num_kv_heads != layer.num_heads:
         expect.fail(ValueError, "layer", "a key and a value for each head", f"{layer.num_kv_heads} KV heads")
@@ -222,7 +290,7 @@ def _pairs(layer: MultiHeadAttention, module: nn.Module) -> Iterator[tuple[Tenso
         norm, offset = layer.transform[0], float(kind in GAIN_IS_STORED_MINUS_1)
         yield _same(norm.query_norm.weight, module.q_norm.weight), module.q_norm.weight, scale, offset * scale
         yield _same(norm.key_norm.weight, module.k_norm.weight), module.k_norm.weight, 1.0, offset
-    if layer.sinks is not None:
+    if getattr(layer, "sinks", None) is not None:
         yield _same(layer.sinks, module.sinks), module.sinks, 1.0, 0.0
 
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from mha_course._expect import instance
+from mha_course.chapters.modern import ModernAttention
 from mha_course.chapters.observe import Call
 from mha_lab import _expect as expect
 from mha_lab.masks import causal_mask
-from mha_lab.multihead import MultiHeadAttention
 from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, RelativePositionBias, SoftcappedScore, TransformSequence
 
@@ -405,7 +405,7 @@ class Found:
 class Rebuilt:
     """A layer, the names of what its original gets that it reads, and what it has."""
 
-    layer: MultiHeadAttention
+    layer: ModernAttention
     sources: tuple[tuple[str, ...], ...]
     mask: tuple[str, Any, dict[str, bool]]
     out: int | None
@@ -487,7 +487,7 @@ def rebuild(calls: Sequence[Call]) -> Rebuilt:
         (names_k, width_k, k_proj, used_k),
         (names_v, width_v, v_proj, used_v),
     ) = (one.build() for one in (q, k, v))
-    layer = MultiHeadAttention(
+    layer = ModernAttention(
         out.out_features, heads, d_k=d_k, d_v=d_v, num_kv_heads=kv_heads, qdim=width_q, kdim=width_k,
         vdim=width_v, sinks=sinks is not None, score=score,
         transform=TransformSequence(*transforms) if transforms else None,

@@ -16,6 +16,7 @@ from mha_course.chapters.language_model import (
     previous_token_score,
     sample,
 )
+from mha_course.chapters.modern import ModernAttention
 from mha_course.chapters.story_model import load
 from mha_course.chapters.story_model import sample as sample_stories
 from mha_course.exercises.predict_cache import predict_cache
@@ -280,7 +281,7 @@ def test_mean_ablation_writes_the_mean_of_what_the_head_wrote(bias, gate):
     """By the values before the projection, with other texts for the mean than for the test."""
     model, layer, head, own = small(), 1, 2, slice(2 * D_K, 3 * D_K)
     for block in model.blocks:
-        block.attention = MultiHeadAttention(D_MODEL, HEADS, bias=bias, gate=gate).double()
+        block.attention = ModernAttention(D_MODEL, HEADS, bias=bias, gate=gate).double()
         for parameter in block.attention.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
     texts, tokens, inputs = text(7, batch=5), text(), []

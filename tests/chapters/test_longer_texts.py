@@ -13,10 +13,12 @@ from torch.nn.functional import cross_entropy, pad, scaled_dot_product_attention
 from bench import rope
 from mha_course.chapters import story_model
 from mha_course.chapters.language_model import Decoder
+from mha_course.chapters.modern import ModernAttention
 from mha_lab import MultiHeadAttention, causal_mask, scaled_dot_product_scores
 from mha_lab.masks import sliding_window_mask
 from tests.chapters.test_five_trainings import SEEDS
 from tests.notebooks.chapters import markdown, read
+from tests.references import layer_with
 
 STORIES, N = story_model.sample(1000, seed=7)[0], 29
 TEXT = markdown(read("13_longer_texts"))
@@ -81,7 +83,7 @@ def extra(model):
 @cache
 def trained(seed, **options):
     def attention(layer):
-        return MultiHeadAttention(64, 4, **options)
+        return layer_with(64, 4, **options)
 
     return story_model.train(seed, steps=800, attention=attention)
 
@@ -177,7 +179,7 @@ def train_sinks_faster(seed, times=30):
     stories, _ = story_model.sample(10000)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = {"attention": lambda layer: MultiHeadAttention(64, 4, sinks=True)}
+        layers = {"attention": lambda layer: ModernAttention(64, 4, sinks=True)}
         model = Decoder(len(story_model.WORDS), max_length=story_model.LENGTH, **layers)
         with torch.no_grad():
             model.token_embedding.weight.mul_(3)

@@ -9,7 +9,13 @@ import torch
 
 from mha_course.chapters.language_model import Decoder, attend_with_cache, generate
 from mha_course.chapters.latent import LatentAttention
-from mha_course.chapters.modern import align_kv_heads, from_transformers, group_kv_heads, to_transformers
+from mha_course.chapters.modern import (
+    ModernAttention,
+    align_kv_heads,
+    from_transformers,
+    group_kv_heads,
+    to_transformers,
+)
 from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.heads import repeat_kv
 from mha_lab.masks import sliding_window_mask
@@ -184,7 +190,7 @@ def test_a_window_counts_back_from_the_query(n_query, n_key, window):
 def test_a_sink_takes_weight_and_gives_nothing(mask, score, d_v):
     """By the definition; with gradients, in the weights and in the fused kernel."""
     options = {"d_k": D_K, "d_v": d_v, "num_kv_heads": KV_HEADS, "score": score}
-    layer = MultiHeadAttention(D_MODEL, HEADS, sinks=True, **options).double()
+    layer = ModernAttention(D_MODEL, HEADS, sinks=True, **options).double()
     bare = MultiHeadAttention(D_MODEL, HEADS, **options).double()
     bare.load_state_dict({key: value for key, value in layer.state_dict().items() if key != "sinks"})
     torch.nn.init.normal_(layer.sinks)
@@ -208,7 +214,7 @@ def test_a_sink_takes_weight_and_gives_nothing(mask, score, d_v):
 
 
 def test_a_gate_multiplies_each_number_of_each_head():
-    layer = MultiHeadAttention(D_MODEL, HEADS, gate=True).double()
+    layer = ModernAttention(D_MODEL, HEADS, gate=True).double()
     x, context = torch.randn(BATCH, N, D_MODEL).double(), torch.randn(BATCH, 5, D_MODEL).double()
     heads, _ = layer.attend(*layer.project(x, context, context), None)
     gate = torch.sigmoid(x @ layer.gate_proj.weight.mT + layer.gate_proj.bias)
@@ -238,7 +244,7 @@ def test_a_model_with_other_layers_writes_the_same_with_and_without_its_cache(po
     """A window in layer 0, all keys in layer 1, with everything else at once; longer than the windows."""
 
     def attention(layer):
-        return MultiHeadAttention(
+        return ModernAttention(
             12, 4, num_kv_heads=2, window=(3, None)[layer], sinks=True, gate=True,
             transform=TransformSequence(QueryKeyNorm(6), Rotary(layout="halves")), d_k=6,
         )  # fmt: skip
@@ -281,7 +287,7 @@ GROUPED = MultiHeadAttention(12, 4, num_kv_heads=2, window=3)
         (lambda: group_kv_heads(GROUPED, 3), ValueError, "divides the layer's num_kv_heads = 2"),
         (lambda: align_kv_heads(GROUPED, 2, torch.ones(5, 12)), ValueError, "each head, got 2 KV heads"),
         (
-            lambda: align_kv_heads(MultiHeadAttention(12, 4, gate=True), 2, torch.ones(5, 12)),
+            lambda: align_kv_heads(ModernAttention(12, 4, gate=True), 2, torch.ones(5, 12)),
             ValueError,
             "got a layer with gate_proj",
         ),

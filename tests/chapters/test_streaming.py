@@ -9,7 +9,7 @@ from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, QueryKeyNorm, SoftcappedScore
-from tests.references import assert_close
+from tests.references import assert_close, layer_with
 
 BATCH, N, D_MODEL, HEADS = 2, 13, 12, 6
 OPTIONS = {
@@ -33,7 +33,7 @@ def text():
 
 @torch.no_grad()
 def made(**options):
-    layer = MultiHeadAttention(D_MODEL, HEADS, **options).double()
+    layer = layer_with(D_MODEL, HEADS, **options).double()
     for p in layer.parameters():
         p.normal_(std=0.6)
     return layer

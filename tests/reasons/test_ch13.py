@@ -11,16 +11,18 @@ import mha_lab
 from bench import rope
 from mha_course.chapters import story_model
 from mha_course.chapters.cost import kept_for_backward, measure_memory
+from mha_course.chapters.modern import ModernAttention
 from mha_course.chapters.streaming import attend_in_stream
 from mha_lab import MultiHeadAttention, positions
 from mha_lab.positions import Rotary, apply_rotary
 from mha_lab.scores import QueryKeyNorm, RelativePositionBias
 from tests.chapters.test_five_trainings import SEEDS
+from tests.references import layer_with
 
 
 def test_a_head_is_fainter_because_of_its_sink():
     """The sums of the rows change places with the sinks, and are 1 without them."""
-    layer, x = MultiHeadAttention(8, 2, sinks=True), torch.randn(5, 8)
+    layer, x = ModernAttention(8, 2, sinks=True), torch.randn(5, 8)
     layer.requires_grad_(False)
     sums = []
     for sinks in ([0.0, 2.0], [2.0, 0.0], [-torch.inf, -torch.inf]):
@@ -185,7 +187,7 @@ def test_pytorchs_layer_can_have_a_sink_of_0_and_the_key_that_it_learns_is_none(
     theirs, x = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True), torch.randn(1, 5, 8)
     with_zero = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_zero_attn=True)
     with_zero.load_state_dict(theirs.state_dict(), strict=False)
-    ours = MultiHeadAttention(8, 2, sinks=True)
+    ours = ModernAttention(8, 2, sinks=True)
     with torch.no_grad():
         for part, rows in zip(
             (ours.q_proj, ours.k_proj, ours.v_proj), torch.arange(24).split(8), strict=True
@@ -213,7 +215,7 @@ def test_learned_sinks_store_no_scores_in_training_and_a_learned_bias_does():
     """What is kept for the backward pass, and the peak of both passes, if the text is twice as long."""
 
     def growth(**options):
-        layer, kept, peaks = MultiHeadAttention(32, 2, **options), [], []
+        layer, kept, peaks = layer_with(32, 2, **options), [], []
         for n in (1024, 2048):
             x = torch.randn(1, n, 32)
             kept.append(kept_for_backward(lambda x=x: layer(x, need_weights=False)[0]))
@@ -245,7 +247,7 @@ def test_a_row_that_must_sum_to_1_moves_weight_to_words_that_were_ignored():
 
 def test_a_gate_with_a_bias_of_minus_30_closes_a_head_and_leaves_its_weights():
     """The gate alone closes it: the same head with a bias of 0 has the same weights, and an output."""
-    layer, x = MultiHeadAttention(8, 2, gate=True).requires_grad_(False), torch.randn(5, 8)
+    layer, x = ModernAttention(8, 2, gate=True).requires_grad_(False), torch.randn(5, 8)
     found = []
     for bias in (0.0, -30.0):
         layer.gate_proj.bias[:4] = bias
