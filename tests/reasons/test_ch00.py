@@ -88,3 +88,14 @@ def test_rows_of_weights_are_equal_because_the_embeddings_are():
         x[3, 0] = first
         weights = mha_lab.scaled_dot_product_attention(x @ w_q, x @ w_k, x @ w_v)[1]
         assert torch.allclose(weights[0], weights[3]) == same
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_swapped_queries_and_keys_keep_the_shape_and_the_numbers_only_if_they_are_equal(alike):
+    query, value = torch.randn(5, 3), torch.randn(5, 2)
+    key = query.clone() if alike else torch.randn(5, 3)
+    right, wrong = (
+        mha_lab.scaled_dot_product_attention(*two, value)[0] for two in ((query, key), (key, query))
+    )
+    assert right.shape == wrong.shape
+    assert torch.allclose(right, wrong) == alike

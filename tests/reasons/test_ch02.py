@@ -1,5 +1,6 @@
 """Reasons of chapter 02, each tried with the smallest experiment that could refute it."""
 
+import itertools
 import math
 
 import pytest
@@ -163,3 +164,12 @@ def test_a_line_that_changes_keys_on_purpose_fails_the_test_of_the_own_key():
     for used, passed in ((keys, True), ((turn @ keys[:, :, None])[..., 0], False)):
         fetched = scaled_dot_product_attention(20 * keys[[0, 2]], used, values)[0]
         assert torch.equal(fetched.argmax(dim=-1), torch.tensor([0, 2])) == passed
+
+
+def test_the_length_of_a_query_changes_how_sharp_its_weights_are_and_not_the_order_of_the_keys():
+    """And at one length, its direction changes the order."""
+    keys, direction = torch.randn(6, 3), torch.nn.functional.normalize(torch.randn(3), dim=0)
+    rows = [torch.softmax(keys @ (length * direction), dim=0) for length in (0.1, 0.5, 1.0, 2.0)]
+    assert all(torch.equal(row.argsort(), rows[0].argsort()) for row in rows)
+    assert all(long.max() > short.max() for short, long in itertools.pairwise(rows))
+    assert not torch.equal(torch.softmax(keys @ -direction, dim=0).argsort(), rows[2].argsort())

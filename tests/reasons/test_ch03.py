@@ -106,3 +106,37 @@ def test_a_longer_query_leaves_the_other_words_nothing():
     for times, exact in ((1, False), (10, True)):
         weights = torch.softmax(keys @ torch.tensor([2.0 * times]) / 2**0.5, dim=-1)
         assert (weights @ is_noun > 0.9999).item() == exact
+
+
+@pytest.mark.parametrize(("n", "num_heads", "sees"), [(5, 3, [2]), (3, 5, [3, 4]), (4, 4, [3])])
+def test_a_view_reads_on_where_the_row_ended_so_few_heads_see_the_last_token(n, num_heads, sees):
+    """Which heads have a piece of the last token; the right split gives one to each, in the last row."""
+    tokens = torch.arange(n)[:, None].expand(n, num_heads * 7)
+    bare = tokens.reshape(num_heads, n, 7)
+    assert torch.equal(bare.flatten(), tokens.flatten())
+    assert (bare == n - 1).any(dim=-1).any(dim=-1).nonzero().flatten().tolist() == sees
+    right = mha_lab.split_heads(tokens, num_heads) == n - 1
+    assert right[:, -1].all()
+    assert not right[:, :-1].any()
+
+
+def test_without_the_copy_a_view_cannot_read_the_heads_in_their_order():
+    """So the error is missing only because the heads were stored one after the other."""
+    split = mha_lab.split_heads(torch.arange(12).view(3, 4), 2)
+    with pytest.raises(RuntimeError, match="view"):
+        split.view(3, 4)
+    assert torch.equal(split.reshape(3, 4), split.contiguous().view(3, 4))
+
+
+@pytest.mark.parametrize("front", [(), (2,), (2, 3), (2, 1, 3)])
+def test_the_last_two_axes_are_split_and_attended_whatever_stands_in_front(front):
+    x = torch.randn(*front, 5, 21)
+    split = x.view(*x.shape[:-1], 3, 7).transpose(-3, -2)
+    for places in itertools.product(*map(range, front)):
+        assert torch.equal(split[places], mha_lab.split_heads(x[places], 3))
+        for all_at_once, one in zip(
+            scaled_dot_product_attention(split, split, split),
+            scaled_dot_product_attention(*[split[places]] * 3),
+            strict=True,
+        ):
+            torch.testing.assert_close(all_at_once[places], one)

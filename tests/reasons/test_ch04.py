@@ -209,3 +209,36 @@ def test_only_the_leak_test_notices_that_nothing_is_hidden():
             moved = (layer(changed, mask=mask)[0] - output).abs().amax(dim=-1) > 1e-6
             found += (moved & ~causal[:, token]).sum().item()
         assert found == leaks
+
+
+@pytest.mark.parametrize("visible", [0, 1, 3])
+def test_a_query_fetches_nothing_only_if_nothing_is_visible(visible):
+    mask = (torch.arange(3) < visible)[None]
+    value = torch.randn(3, 2)
+    output, weights = mha_lab.scaled_dot_product_attention(torch.randn(1, 4), torch.randn(3, 4), value, mask)
+    assert weights.any() == output.any() == (visible > 0)
+    assert weights.sum().item() == pytest.approx(float(visible > 0))
+
+
+@pytest.mark.parametrize(("n_q", "n_k"), [(2, 5), (5, 5), (5, 2)])
+def test_pytorchs_is_causal_counts_from_the_first_key_and_ours_from_the_last(n_q, n_k):
+    fetched = torch.nn.functional.scaled_dot_product_attention(
+        torch.randn(n_q, 4), torch.randn(n_k, 4), torch.eye(n_k), is_causal=True
+    )
+    rows, columns = torch.arange(n_q)[:, None], torch.arange(n_k)
+    assert torch.equal(fetched > 0, columns <= rows)
+    ours = mha_lab.causal_mask(n_q, n_k)
+    assert torch.equal(ours, columns <= rows + n_k - n_q)
+    assert torch.equal(ours, fetched > 0) == (n_q == n_k)
+
+
+@pytest.mark.parametrize(
+    ("low", "dtype", "finite"),
+    [(-1e9, torch.float16, False), (-6e4, torch.float16, True), (-1e9, torch.bfloat16, True)],
+)
+def test_an_empty_row_is_nan_only_if_its_low_number_does_not_fit(low, dtype, finite):
+    row = torch.full((3,), low).to(dtype)
+    assert row.isfinite().all() == finite
+    weights = torch.softmax(row, dim=-1)
+    assert torch.allclose(weights, torch.full((3,), 1 / 3).to(dtype)) == finite
+    assert weights.isnan().all() != finite

@@ -5,7 +5,13 @@ import torch
 from torch import nn
 
 from mha_course.chapters.cost import Traffic
-from mha_course.chapters.variants import BareAttention, SequenceFirstAttention, ThreeProjections
+from mha_course.chapters.variants import (
+    BareAttention,
+    SequenceFirstAttention,
+    ThreeProjections,
+    copy_weights,
+    parts,
+)
 
 SIZES = 8, 128, 8, 32  # batch, n, num_heads, d_k
 QUERIES = 8 * 128 * 8 * 32 * 4  # bytes
@@ -91,3 +97,17 @@ def test_an_axis_of_a_mask_has_length_1_where_the_mask_does_not_change_along_it(
         assert not torch.allclose(layer(x, x, x, both), layer(x, x, x, short))
     with pytest.raises(ValueError, match="mask"):
         layer(x, x, x, padding.movedim(2, 0))
+
+
+def test_a_copy_into_a_layer_without_biases_is_right_only_if_the_biases_are_0():
+    source, target = ThreeProjections(6, 2), BareAttention(6, 2)
+    x = torch.randn(2, 5, 6)
+    with torch.no_grad():
+        for bias in parts(source)[4:]:
+            bias.zero_()
+    copy_weights(source, target)
+    torch.testing.assert_close(target(x, x, x)[0], source(x, x, x)[0])
+    torch.nn.init.ones_(parts(source)[4])
+    with pytest.raises(ValueError, match="bias"):
+        copy_weights(source, target)
+    assert not torch.allclose(target(x, x, x)[0], source(x, x, x)[0])

@@ -1,5 +1,7 @@
 """Reasons of chapter 07: what trained models do when only the supposed cause is changed."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -216,3 +218,69 @@ def test_the_gap_is_not_due_to_the_scale_that_follows_from_the_cut(seed):
 
         model, _ = recall.fit(seed, num_heads, STEPS, change=scaled)
         assert (share(recall.is_correct(model, HELD_OUT).all(dim=1)) > 0.5) == right
+
+
+def test_the_same_outputs_hold_both_answers_for_one_rule_and_not_for_another():
+    """With weights of 3/4 and 1/4: the two largest columns, or the largest and minus the columns."""
+    pairs = torch.cartesian_prod(torch.arange(10), torch.arange(10))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    for weights, found in ((0.75, 0.25), True), ((0.5, 0.5), False):
+        outputs = torch.eye(10)[pairs].mul(torch.tensor(weights)[:, None]).sum(dim=1)
+        assert torch.equal(outputs.topk(2).indices, pairs) == found
+    second = (-outputs).argmax(dim=-1)
+    assert not (second == pairs[:, 1]).any()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_place_in_the_question_counts_and_not_the_name(seed):
+    """In the other order, each head moves to the other record. With other names, it stays at its place."""
+    model, _ = recall.fit(seed, 2, STEPS)
+    renamed = dataclasses.replace(HELD_OUT, names=(HELD_OUT.names + 1) % 8, asked=(HELD_OUT.asked + 1) % 8)
+    turned = dataclasses.replace(HELD_OUT, asked=HELD_OUT.asked.flip(1))
+    with torch.no_grad():
+        looks, other_names, other_order = (
+            recall.looked_at(model, each).argmax(dim=1) for each in (HELD_OUT, renamed, turned)
+        )
+        weights = [model(each)[1][:, :, 0].argmax(dim=-1) for each in (HELD_OUT, turned)]
+    assert looks.tolist() == other_names.tolist() == other_order.tolist()
+    assert sorted(looks.tolist()) == [0, 1]
+    assert share(weights[0] == weights[1]) < 0.1
+
+
+def test_a_head_whose_queries_are_0_still_writes_the_mean_and_a_silent_output_nothing():
+    """With any keys. A bias of the queries that is left gives it other weights."""
+    layer = MultiHeadAttention(6, 2).requires_grad_(False)
+    layer.q_proj.bias.normal_(std=3)
+    x = torch.randn(5, 6)
+    layer.q_proj.weight[:3] = 0
+    assert not torch.allclose(layer(x)[1][0], torch.full((5, 5), 0.2))
+    layer.q_proj.bias[:3] = 0
+    torch.testing.assert_close(layer(x)[1][0], torch.full((5, 5), 0.2))
+    query, key, value = layer.project(x, x, x)
+    heads = scaled_dot_product_attention(query, key, value)[0]
+    torch.testing.assert_close(heads[0], value[0].mean(dim=0).expand(5, 3))
+    written = heads[0] @ layer.out_proj.weight[:, :3].mT
+    assert written.norm(dim=-1).min() > 0.01
+    before = layer(x)[0]
+    layer.out_proj.weight[:, :3] = 0
+    torch.testing.assert_close(before - layer(x)[0], written)
+
+
+def learned(losses):
+    """After how many steps the mean loss of ten steps is below 0.1."""
+    means = torch.tensor(losses).unfold(0, 10, 1).mean(dim=1)
+    return 10 + int((means < 0.1).int().argmax()) if (means < 0.1).any() else torch.inf
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_name_is_learned_in_fewer_steps_and_the_gap_hides_what_the_loss_shows(seed):
+    """When both models are right, the gap is 0, although one of them took longer."""
+    one_lookup = recall.sample_problems(2000, 1, generator=torch.Generator().manual_seed(10**6))
+    fitted = [recall.fit(seed, num_heads, 100, num_lookups=1) for num_heads in (1, 2)]
+    right = [share(recall.is_correct(model, one_lookup)) for model, _ in fitted]
+    steps = [learned(losses) for _, losses in fitted]
+    assert min(right) > 0.99
+    assert abs(right[1] - right[0]) < 0.01
+    assert sum(fitted[1][1]) > 1.04 * sum(fitted[0][1])
+    assert max(steps) < 60 < 70 < learned(recall.fit(seed, 2, STEPS)[1])
+    assert learned(recall.fit(seed, 1, STEPS)[1]) == torch.inf

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention as fused_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 import mha_lab
-from mha_course.chapters.cost import measure_memory
-from mha_course.chapters.flash import merge_sums
+from mha_course.chapters.cost import kept_for_backward, measure_memory
+from mha_course.chapters.flash import flash_attention, merge_sums
 
 resource = pytest.importorskip("resource")  # not on Windows
 
@@ -113,3 +115,98 @@ def test_a_number_near_the_highest_score_is_as_good_to_subtract_and_a_distant_on
 def test_float32_numbers_near_300_are_3e_5_apart():
     near = torch.tensor(300.0)
     assert torch.nextafter(near, torch.tensor(torch.inf)) - near == pytest.approx(3e-5, rel=0.1)
+
+
+def blocked(query, key, value, block, mask=None, *, first_fixed=True):
+    """The loop of step 4, which autograd differentiates; ``first_fixed``: with the fix for empty rows."""
+    so_far = None
+    for start in range(0, key.shape[-2], block):
+        part = slice(start, start + block)
+        scores = mha_lab.scaled_dot_product_scores(query, key[..., part, :])
+        if mask is not None:
+            scores = scores.masked_fill(~mask[..., part], -torch.inf)
+        m = scores.amax(dim=-1, keepdim=True)
+        weights = (scores - (m.masked_fill(m == -torch.inf, 0) if first_fixed else m)).exp()
+        new = m, weights.sum(dim=-1, keepdim=True), weights @ value[..., part, :]
+        so_far = new if so_far is None else merge_sums(*so_far, *new)
+    return so_far[2] / so_far[1]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 5])
+def test_a_row_is_nan_exactly_if_it_sees_no_key_in_some_block(block):
+    query, key, value = torch.randn(3, 5, 4)
+    mask = mha_lab.causal_mask(5)
+    in_each_block = torch.stack([part.any(dim=-1) for part in mask.split(block, dim=-1)]).all(dim=0)
+    output = blocked(query, key, value, block, mask, first_fixed=False)
+    assert torch.equal(~output.isnan().any(dim=-1), in_each_block)
+    assert not blocked(query, key, value, block, mask).isnan().any()
+
+
+def growth(measure, attend, n=512):
+    """By what factor a number of bytes grows if ``n`` becomes four times as large: by about 4 or 16."""
+    small, large = (measure(attend, *torch.randn(3, 1, 2, size, 32)) for size in (n, 4 * n))
+    return large / small
+
+
+def peak(attend, *inputs):
+    return measure_memory(lambda: attend(*inputs))
+
+
+def kept(attend, *inputs):
+    return kept_for_backward(lambda: attend(*(x.clone().requires_grad_() for x in inputs)))
+
+
+@pytest.mark.parametrize(
+    ("attend", "squared"),
+    [
+        (lambda q, k, v: flash_attention(q, k, v, block=64), False),
+        (lambda q, k, v: flash_attention(q, k, v, block=k.shape[-2]), True),  # one block of all keys
+        (fused_attention, False),
+        (lambda q, k, v: mha_lab.scaled_dot_product_attention(q, k, v)[0], True),
+    ],
+)
+def test_the_memory_grows_like_n_because_a_block_has_a_fixed_number_of_keys(attend, squared):
+    assert (growth(peak, attend) > 8) == squared
+
+
+@pytest.mark.parametrize(
+    ("attend", "squared"),
+    [(lambda *qkv: flash_attention(*qkv, block=64), False), (lambda *qkv: blocked(*qkv, block=64), True)],
+)
+def test_in_training_blocks_save_memory_only_if_the_weights_are_computed_again(attend, squared):
+    assert (growth(kept, attend) > 8) == squared
+
+
+def test_only_math_makes_all_weights_and_without_them_the_layer_never_has_them():
+    n, num_heads = 1024, 2
+    weights = 4 * num_heads * n * n
+    query, key, value = torch.randn(3, 1, num_heads, n, 32)
+    for backend, all_weights in ((SDPBackend.MATH, True), (SDPBackend.FLASH_ATTENTION, False)):
+        with sdpa_kernel(backend):
+            assert (peak(fused_attention, query, key, value) >= weights) == all_weights
+    layer, x = mha_lab.MultiHeadAttention(64, num_heads).requires_grad_(False), torch.randn(1, n, 64)
+    for need_weights in (True, False):
+        found = measure_memory(lambda need_weights=need_weights: layer(x, need_weights=need_weights))
+        assert (found >= weights) == need_weights
+
+
+@pytest.mark.parametrize(("highest", "left"), [(-16, 4), (-17, 1), (-18, 0)])
+def test_how_many_exps_of_four_scores_float16_can_store(highest, left):
+    """For scores that go down from the highest one in steps of 1."""
+    found = torch.exp(torch.arange(highest, highest - 4, -1).half())
+    assert found.any() == (left > 0)
+    assert left != 1 or found.nonzero().flatten().tolist() == [0]
+
+
+@pytest.mark.parametrize("n", [256, 512])
+def test_one_more_product_in_seven_is_the_scores_again(n):
+    """Whatever the length, blocks of any size take 7 products where the plain formula takes 6."""
+
+    def both_passes(attend):
+        inputs = [torch.randn(1, 2, n, 32, requires_grad=True) for _ in range(3)]
+        return flops(lambda: attend(*inputs).sum().backward())
+
+    plain = both_passes(lambda *qkv: mha_lab.scaled_dot_product_attention(*qkv)[0])
+    for block in (64, n):
+        again = both_passes(lambda *qkv, block=block: flash_attention(*qkv, block=block))
+        assert again * 6 == plain * 7

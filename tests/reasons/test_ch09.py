@@ -281,3 +281,36 @@ def test_sinusoidal_gets_worse_by_positions_that_were_never_seen(seed):
 
     seen, never_seen = [above(start) for start in (0, 10, 15)], [above(start) for start in (30, 45)]
     assert min(never_seen) > 3 * max(seen)
+
+
+def test_training_does_not_keep_a_property_that_the_loss_does_not_need():
+    """Projections that keep the distance exist. After some steps with a random target, it is lost."""
+    P = positions.sinusoidal_positions(40, 16)
+
+    def distance_only(w_q, w_k):
+        scores = ((P @ w_q) @ (P @ w_k).mT).detach()
+        return torch.allclose(scores[1:, 1:], scores[:-1, :-1], atol=1e-3)
+
+    w_q, w_k = (torch.eye(16).requires_grad_() for _ in range(2))
+    assert distance_only(w_q, w_k)
+    target, optimiser = torch.randn(40, 16), torch.optim.Adam([w_q, w_k], lr=0.01)
+    for _ in range(20):
+        optimiser.zero_grad()
+        output = torch.softmax((P @ w_q) @ (P @ w_k).mT / 4, dim=-1) @ target
+        (output - target).square().mean().backward()
+        optimiser.step()
+    assert not distance_only(w_q, w_k)
+
+
+def test_a_float_mask_is_added_to_the_scores_and_rotary_is_done_before():
+    """A boolean mask is not added. Turned after the function, queries and keys give another output."""
+    q, k, v = torch.randn(3, 2, 4, 5, 6).double()
+    fused = torch.nn.functional.scaled_dot_product_attention
+    bias = torch.randn(4, 5, 5).double()
+    plain = mha_lab.scaled_dot_product_scores(q, k)
+    torch.testing.assert_close(fused(q, k, v, attn_mask=bias), (plain + bias).softmax(-1) @ v)
+    assert not torch.allclose(fused(q, k, v, attn_mask=bias > 0), (plain + (bias > 0)).softmax(-1) @ v)
+    turned = [positions.apply_rotary(each) for each in (q, k)]
+    right = RotaryScore()(q, k).softmax(-1) @ v
+    torch.testing.assert_close(fused(*turned, v), right)
+    assert not torch.allclose(positions.apply_rotary(fused(q, k, v)), right)

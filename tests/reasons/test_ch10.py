@@ -1,5 +1,6 @@
 """Reasons of chapter 10, each tried with the smallest experiment that could refute it."""
 
+import copy
 import itertools
 import math
 
@@ -11,6 +12,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from mha_course.chapters import language_model, story_model
 from mha_course.chapters.story_model import BREAKS, FIRST, HE, KINDS, LIVES, SECOND, SHE, WORDS
+from mha_lab import causal_mask, mask_to_blocked
 from mha_lab.positions import sinusoidal_positions
 
 MODEL = story_model.load()
@@ -284,3 +286,51 @@ def test_training_makes_small_differences_larger(seed):
         torch.manual_seed(seed)
         fit(model, 150, torch.ones(30, 30).tril().bool())
     assert apart() > 100 * before
+
+
+@torch.no_grad()
+def test_one_new_token_needs_no_mask_and_no_other_query_and_two_need_one():
+    """With kept keys and values; the outputs are those of the whole text."""
+    layer, x = copy.deepcopy(MODEL.blocks[0].attention).double(), torch.randn(1, 9, 64).double()
+    whole = layer(x, mask=causal_mask(9))[0]
+    for new, unmasked in ((1, True), (2, False)):
+        assert torch.allclose(layer(x[:, -new:], x)[0], whole[:, -new:]) == unmasked
+        masked = layer(x[:, -new:], x, mask=causal_mask(new, 9))[0]
+        torch.testing.assert_close(masked, whole[:, -new:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("means", [None, STORIES])
+def test_which_heads_are_needed_whether_they_write_nothing_or_their_mean(means):
+    """Pronouns need heads of both layers, the sense those of layer 0; without head 3, heads 1 and 2."""
+
+    def share(task, *places):
+        model = MODEL
+        for layer, head in places:
+            model = language_model.ablate_head(model, layer, head, means)
+        return story_model.probe(model, task, 400)["model"]
+
+    first, second = ([(layer, head) for head in range(4)] for layer in (0, 1))
+    assert share("sense", *second) == 1
+    assert max(share("pronoun", *first), share("pronoun", *second), share("sense", *first)) < 0.55
+    if means is None:
+        assert min(share("sense", place) for place in first) > 0.9
+        assert max(share("sense", (0, 3), (0, head)) for head in (1, 2)) < 0.6
+    without = [share("pronoun", place) for place in ((1, 0), (0, 2))]
+    assert (without[0] > without[1]) == (means is None)  # which of the two costs more
+
+
+def test_the_readout_is_stored_once_because_it_is_the_embedding():
+    state = MODEL.state_dict()
+    assert [name for name in state if state[name].shape == (len(WORDS), 64)] == ["token_embedding.weight"]
+    twice = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(52, 64), "readout": torch.nn.Linear(64, 52)})
+    assert sum(part.shape == (52, 64) for part in twice.state_dict().values()) == 2
+
+
+@pytest.mark.parametrize(("turn", "same"), [(mask_to_blocked, True), (torch.clone, False)])
+@torch.no_grad()
+def test_pytorchs_block_is_ours_only_with_the_mask_inverted(turn, same):
+    block, x, mask = copy.deepcopy(MODEL.blocks[1]).double(), torch.randn(3, 7, 64).double(), causal_mask(7)
+    attention = block.attention.to_torch()
+    output = attention(x, x, x, attn_mask=turn(mask), need_weights=False)[0]
+    assert torch.allclose(output, block.attention(x, mask=mask)[0]) == same

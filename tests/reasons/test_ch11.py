@@ -201,3 +201,26 @@ def test_a_mask_that_one_layer_forgets_shows_in_the_whole_model_only():
         one, other = (layer(layer(each, mask=masks[0]), mask=masks[1])[real] for each in (X, changed))
         assert torch.allclose(one, other) != found
     assert not moved(X, real, mask)
+
+
+@pytest.mark.parametrize("sample", range(5))
+def test_a_token_sees_what_the_row_of_its_place_shows_and_not_that_of_its_sample(sample):
+    """Five samples of 5 to 1 real tokens, and a mask ``(5, 5)``: the first token of each sees row 0."""
+    real = torch.arange(5) < torch.arange(5, 0, -1)[:, None]
+    x = torch.randn(5, 5, 6, dtype=torch.float64)
+    changed = torch.where(real[..., None], x, torch.randn_like(x))
+    for mask, seen in ((real, sample > 0), (real[:, None, None], False)):
+        before, after = (layer(each, mask=mask)[sample, 0] for each in (x, changed))
+        assert torch.allclose(before, after) != seen
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_without_batch_first_a_token_sees_the_same_place_of_the_other_samples(batch_first):
+    theirs = nn.MultiheadAttention(6, 3, batch_first=batch_first).double()
+    weights = theirs(X, X, X)[1]
+    assert weights.shape == ((2, 5, 5) if batch_first else (5, 2, 2))
+    influence = torch.func.jacrev(lambda x: theirs(x, x, x)[0][0, 1])(X)
+    seen = influence.abs().sum(dim=(0, 3)) > 0  # by token 1 of sample 0: (2, 5)
+    expected = torch.zeros(2, 5, dtype=torch.bool)
+    expected[(0, slice(None)) if batch_first else (slice(None), 1)] = True
+    assert torch.equal(seen, expected)

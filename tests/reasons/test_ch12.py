@@ -205,3 +205,26 @@ def test_shuffled_weights_do_not_learn_it_in_160_steps_and_old_ones_do(seed):
     sense, pronoun = shares(train_more(shuffled, 160))
     assert sense < 0.9
     assert pronoun < 0.6
+
+
+def test_heads_of_a_group_differ_by_their_queries_only():
+    """With equal queries, the two heads of a group have the same weights; the other group has its own."""
+    query = torch.randn(4, 3, 5)
+    key, value = torch.randn(2, 2, 6, 5)
+    for same in (False, True):
+        if same:
+            query = query[:1].expand(4, 3, 5)
+        _, weights = mha_lab.scaled_dot_product_attention(query, repeat_kv(key, 2), repeat_kv(value, 2))
+        assert torch.allclose(weights[0], weights[1]) == same
+        assert not torch.allclose(weights[1], weights[2])
+
+
+@pytest.mark.parametrize("window", [2, 3, 4])
+def test_with_random_weights_the_gradient_is_0_exactly_where_a_stack_of_windows_ends(window):
+    for seed in range(5):
+        torch.manual_seed(seed)
+        blocks = [Block(MultiHeadAttention(8, 2, window=window)).double() for _ in range(2)]
+        x = torch.randn(1, 9, 8, dtype=torch.float64, requires_grad=True)
+        blocks[1](blocks[0](x)[0])[0][0, -1].square().sum().backward()
+        reached = x.grad[0].abs().sum(dim=-1) > 0
+        assert torch.equal(reached, torch.arange(9) >= 8 - 2 * (window - 1))

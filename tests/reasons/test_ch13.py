@@ -15,7 +15,7 @@ from mha_course.chapters.modern import ModernAttention
 from mha_course.chapters.streaming import attend_in_stream
 from mha_lab import MultiHeadAttention, positions
 from mha_lab.positions import Rotary, apply_rotary
-from mha_lab.scores import QueryKeyNorm, RelativePositionBias
+from mha_lab.scores import QueryKeyNorm, RelativePositionBias, SoftcappedScore
 from tests.chapters.test_five_trainings import SEEDS
 from tests.references import layer_with
 
@@ -349,3 +349,21 @@ def test_columns_that_are_no_longer_turned_raise_the_loss_at_every_length(seed):
     for n in rope.LENGTHS:
         plain = rope.under(model, rope.RULES["plain"], texts[:, :n])
         assert rope.under(model, quarter, texts[:, :n]) > plain + 0.05
+
+
+@pytest.mark.parametrize(("cap", "nan"), [(None, True), (50.0, False), (5.0, False)])
+def test_a_cap_makes_an_infinite_score_finite_and_so_the_row(cap, nan):
+    query, key = torch.tensor([[400.0, 0.0]]).half(), torch.tensor([[400.0, 0.0], [0.0, 400.0]]).half()
+    scores = (SoftcappedScore(cap) if cap else mha_lab.scaled_dot_product_scores)(query, key)
+    assert scores[0, 0] == (cap or torch.inf)
+    assert torch.softmax(scores, dim=-1).isnan().any() == nan
+
+
+@pytest.mark.parametrize("trained", [5, 8, 32])
+@pytest.mark.parametrize("theta", [1.0, 0.4, 0.1, 0.01])
+def test_a_pair_has_new_angles_beyond_its_training_only_if_it_made_no_full_turn(theta, trained):
+    """New: further from each angle of the training than one step is long."""
+    known = torch.arange(trained) * theta
+    beyond = torch.arange(trained, 2000)[:, None] * theta - known
+    nearest = torch.minimum(beyond.remainder(2 * math.pi), (-beyond).remainder(2 * math.pi)).amin(dim=1)
+    assert (nearest > theta + 1e-6).any() == ((trained - 1) * theta < 2 * math.pi - 2 * theta)

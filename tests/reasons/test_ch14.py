@@ -276,3 +276,29 @@ def test_two_heads_with_low_scores_are_needed_for_the_current_letter_and_the_one
 def layer(number):
     """As in ``induction.train``."""
     return MultiHeadAttention(64, 2, score=None if number else RelativePositionBias(2, 4))
+
+
+def test_only_a_token_that_was_there_before_finds_something():
+    """Each token asks which token came after it last time: as in step 2, for random texts."""
+    for row in torch.randint(0, 5, (50, 8)).tolist():
+        before = [None, *row[:-1]]
+        found = [[j for j in range(i + 1) if before[j] == token] for i, token in enumerate(row)]
+        assert [bool(places) for places in found] == [token in row[:i] for i, token in enumerate(row)]
+
+
+def test_the_number_for_each_distance_can_stand_in_a_mask_of_pytorchs_function():
+    """And without it, or without minus infinity for the future, the output is another one."""
+    layer = MultiHeadAttention(6, 2, score=RelativePositionBias(2, 2)).double().requires_grad_(False)
+    layer.score.bias.normal_()
+    x, mask = torch.randn(7, 6).double(), causal_mask(7)
+    q, k, v = layer.project(x, x, x)
+    distance = torch.arange(7) - torch.arange(7)[:, None]
+    bias = layer.score.bias[:, distance.clamp(-2, 2) + 2]
+    right = layer.attend(q, k, v, mask)[0]
+    for added, same in (
+        (bias.masked_fill(~mask, -torch.inf), True),
+        (bias, False),
+        (torch.zeros_like(bias).masked_fill(~mask, -torch.inf), False),
+    ):
+        theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=added)
+        assert torch.allclose(theirs, right) == same
