@@ -19,6 +19,7 @@ from mha_lab.attention import _attend
 from mha_lab.cache import Cache as Cache  # its old place, for files and for one release
 from mha_lab.cache import _Extends
 from mha_lab.heads import _merge_heads, _split_heads
+from mha_lab.masks import MaskFunction
 
 ScoreFunction = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
@@ -123,8 +124,9 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
             all queries and keys, and returns all scores, ``(batch, num_heads, n_q, n_k)``. (PyTorch's
             ``flex_attention`` takes a ``score_mod(score, batch, head, q_idx, k_idx)`` instead: it gets
             one scaled dot product and its indices, and returns one score.)
-        window: a query sees only the last ``window`` keys up to its own position, as in
-            ``sliding_window_mask``; ``None`` means all keys.
+        mask: a callable ``(n_query, n_key, *, device) -> mask``, for every call of the layer, such as
+            ``SlidingWindow(3)``: a query sees what it and the mask of the call allow. A window is never made
+            as a whole for the fused kernel, and lets the cache drop older keys.
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
         device, dtype: of the parameters, and so of the inputs; ``None`` means PyTorch's defaults.
@@ -159,7 +161,7 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         dropout: float = 0.0,
         transform: Transform | None = None,
         score: ScoreFunction | None = None,
-        window: int | None = None,
+        mask: MaskFunction | None = None,
         batch_first: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -174,7 +176,6 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self.num_kv_heads = expect.whole_number("num_kv_heads", kv_heads)
         expect.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
-        self.window = None if window is None else expect.whole_number("window", window)
         self.qdim = d_model if qdim is None else expect.whole_number("qdim", qdim)
         self.kdim = d_model if kdim is None else expect.whole_number("kdim", kdim)
         self.vdim = d_model if vdim is None else expect.whole_number("vdim", vdim)
@@ -183,11 +184,13 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
             expect.flag(name, value)
         expect.function("transform", transform, "(query, key) -> (query, key)")
         expect.function("score", score, "(query, key) -> scores")
+        expect.function("mask", mask, "(n_query, n_key, *, device) -> mask")
         scored = getattr(score, "num_heads", num_heads)
         if scored != num_heads:
             expect.fail(ValueError, "score", f"one with num_heads = {num_heads}, as the layer", scored)
         self.transform = transform
         self.score = score
+        self.mask = mask
         self.batch_first = batch_first
         if dtype is not None:
             expect.float_dtype("dtype", dtype)
@@ -304,7 +307,7 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
             need_weights=need_weights,
             repeats=self.num_heads // self.num_kv_heads,
             is_causal=is_causal,
-            window=self.window,
+            place=self.mask,
             **self._more(),
         )
 
