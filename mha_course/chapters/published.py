@@ -277,7 +277,7 @@ def layer_table(models: Iterable[Published], columns: Sequence[str] | None = Non
         if column not in heads:
             expect.fail(ValueError, "columns", f"headings of {heads}", repr(column))
     shown = [0, *map(heads.index, heads[1:] if columns is None else columns)]
-    return _aligned([[row[i] for i in shown] for row in (heads, *map(_layer_row, map(_checked, models)))])
+    return aligned([[row[i] for i in shown] for row in (heads, *map(_layer_row, map(_checked, models)))])
 
 
 def source_table(models: Iterable[Published], width: int = 88) -> list[str]:
@@ -314,7 +314,7 @@ def cache_table(models: Iterable[Published], lengths: Sequence[int] = LENGTHS) -
     """
     heads = [f"{text} {n}" for n in lengths for text in ("GiB at", "KiB a token at")]
     rows = [_cache_row(model, lengths) for model in map(_checked, models)]
-    return _aligned([("model", "KiB for 1 token", *heads), *rows])
+    return aligned([("model", "KiB for 1 token", *heads), *rows])
 
 
 def _layer_row(model: Published) -> tuple[str, ...]:
@@ -343,7 +343,7 @@ def _cache_row(model: Published, lengths: Sequence[int]) -> list[str]:
     return row
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns of equal width; the first is aligned to the left, and the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

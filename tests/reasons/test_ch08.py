@@ -72,6 +72,18 @@ def test_an_uncorrected_output_is_still_an_average():
     assert output.max() <= 60
 
 
+def test_uncorrected_the_keys_before_the_last_raise_get_too_much_together_and_not_each():
+    """In blocks of two: the second of three rising blocks gets too little, as the first one has its share."""
+    for scores in (*torch.randn(50, 6), torch.tensor([0.0, 0, 1, 1, 1.1, 1.1])):
+        highest = scores.view(3, 2).amax(-1).cummax(-1).values
+        if highest[0] == highest[-1]:
+            continue
+        uncorrected = torch.softmax(scores - highest.repeat_interleave(2), dim=0)
+        more = (uncorrected - scores.softmax(0)).view(3, 2).sum(-1)
+        assert more[highest < highest[-1]].sum() > 0
+    assert more[0] > 0 > more[1]
+
+
 def test_with_the_highest_score_first_nothing_has_to_be_corrected():
     """And with it last, the sums are."""
     value = torch.randn(4, 3)

@@ -35,6 +35,7 @@ def test_which_bias_makes_a_cpu_compute_the_plain_formula():
     q, k, v = torch.randn(3, 2, 4, 5, 8)
     for bias, kernel in (
         (torch.randn(5, 5), BLOCKS),
+        (torch.randn(1, 5), BLOCKS),
         (torch.randn(1, 4, 5, 5), BLOCKS),
         (torch.randn(4, 5, 5), PLAIN),
         (torch.randn(5, 5, requires_grad=True), PLAIN),
@@ -194,6 +195,8 @@ def test_with_a_large_slope_new_distances_get_little_weight():
     assert shares[0] < 0.02
     assert shares[-1] > 0.96
     assert (shares.diff() > 0).all()
+    content = 3 * torch.randn(1000, generator=torch.Generator().manual_seed(0))  # not equal any more
+    assert (positions.alibi_bias(8, 1000)[0, -1] + 20 * content).softmax(-1)[:-8].sum() > 0.9
 
 
 @torch.no_grad()

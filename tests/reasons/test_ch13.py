@@ -81,7 +81,7 @@ def test_what_interpolation_does_to_neighbours_and_to_the_longest_distance():
 
 
 def test_why_the_lines_of_appendix_12_fall_as_they_do():
-    """Slow pairs alone hardly move the mean near distance 0, and fast ones alone make it fall."""
+    """Slow pairs hardly move the mean near distance 0. Among fast pairs, pair 0 is not enough."""
     plain = positions.rotary_frequencies(16)
     rules = {
         "plain": plain,
@@ -96,6 +96,9 @@ def test_why_the_lines_of_appendix_12_fall_as_they_do():
         without = theta.clone()
         without[0] = 0
         assert 1 - positions.mean_rotary_score(without, 2)[1] < 0.15 * max(fall.values())
+    fast = positions.rotary_frequencies(16, base=2)
+    assert fast[0] == 1
+    assert 1 - positions.mean_rotary_score(fast, 2)[1] > 3 * max(fall.values())
     stretched = positions.mean_rotary_score(plain / 4, 125)[::4]
     torch.testing.assert_close(stretched, positions.mean_rotary_score(plain, 32))
     turns = 32 * rules["YaRN"][:2] / (2 * math.pi)
@@ -179,9 +182,11 @@ def test_an_if_in_a_mask_mod_is_an_error_and_torch_where_is_none():
     create_block_mask(with_where, None, None, 5, 5, device="cpu")
 
 
-def test_the_key_that_pytorchs_layer_learns_has_another_score_for_each_query():
-    """So it is no number for each head. Zeros make it a sink of 0, and zeros are not learned."""
+def test_pytorchs_layer_can_have_a_sink_of_0_and_the_key_that_it_learns_is_none():
+    """Its score differs from query to query, so it is no number for each head. Zeros are not learned."""
     theirs, x = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True), torch.randn(1, 5, 8)
+    with_zero = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_zero_attn=True)
+    with_zero.load_state_dict(theirs.state_dict(), strict=False)
     ours = ModernAttention(8, 2, sinks=True)
     with torch.no_grad():
         for part, rows in zip(
@@ -190,6 +195,10 @@ def test_the_key_that_pytorchs_layer_learns_has_another_score_for_each_query():
             part.weight.copy_(theirs.in_proj_weight[rows])
             part.bias.copy_(theirs.in_proj_bias[rows])
         ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
+        torch.testing.assert_close(with_zero(x, x, x)[0], ours(x)[0])
+        assert {name for name, _ in with_zero.named_parameters()} == set(
+            dict(torch.nn.MultiheadAttention(8, 2).named_parameters())
+        )
         theirs.bias_v.zero_()
         for key, a_sink in ((torch.zeros(8), True), (torch.randn(8), False)):
             theirs.bias_k.copy_(key)
