@@ -16,6 +16,7 @@ from bench.side_by_side import ratio, verdict
 from mha_course.chapters.modern import ModernAttention
 from mha_lab import causal_mask, scaled_dot_product_scores
 from mha_lab.attention import _attend
+from mha_lab.masks import SlidingWindow
 
 HEADS, D_K, N, ROUNDS = 8, 64, 1024, 15
 N_MEMORY = 2048
@@ -37,7 +38,7 @@ CASES = {
 N_CAUSAL, ONE_HEAD, LIMIT = 8192, 64, 1.1
 CAUSAL = {
     "is_causal=True": {},
-    "window=64": {"window": 64},
+    "window=64": {"mask": SlidingWindow(64)},
     "sinks": {"sinks": True},
 }
 

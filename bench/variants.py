@@ -9,6 +9,7 @@ from mha_course.chapters.latent import LatentAttention, attend_with_latent_cache
 from mha_course.chapters.modern import ModernAttention
 from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.heads import merge_heads
+from mha_lab.masks import SlidingWindow
 from mha_lab.scores import QueryKeyNorm, SoftcappedScore
 
 BATCH, N, D_MODEL, HEADS, N_CACHED, ROUNDS = 1, 1024, 512, 8, 4096, 30
@@ -16,7 +17,7 @@ OPTIONS = {
     "none": {},
     "num_kv_heads=2": {"num_kv_heads": 2},
     "num_kv_heads=1": {"num_kv_heads": 1},
-    "window=128": {"window": 128},
+    "window=128": {"mask": SlidingWindow(128)},
     "sinks": {"sinks": True},
     "QueryKeyNorm": {"transform": QueryKeyNorm(D_MODEL // HEADS)},
     "SoftcappedScore (weights kept)": {"score": SoftcappedScore(50.0)},

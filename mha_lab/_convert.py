@@ -55,7 +55,7 @@ class Converts:
 
         Raises:
             TypeError: a projection is no ``torch.nn.Linear``, but an adapter, or quantized.
-            ValueError: PyTorch's layer has no ``score``, ``transform`` or ``window``, no ``qdim`` other than
+            ValueError: PyTorch's layer has no ``score``, ``transform`` or ``mask``, no ``qdim`` other than
                 ``d_model``, no heads of a width other than ``d_model // num_heads``, as many key and value
                 heads as query heads, and four biases or none.
 
@@ -65,7 +65,7 @@ class Converts:
         """
         d_k = self.d_model // self.num_heads
         wanted = {"qdim": self.d_model, "d_k": d_k, "d_v": d_k, "num_kv_heads": self.num_heads}
-        wanted |= dict.fromkeys(("score", "transform", "window"))
+        wanted |= dict.fromkeys(("score", "transform", "mask"))
         for name, value in wanted.items():
             expect_in_torch(self, name, value)
         projections = {name: self.get_submodule(name) for name in self._projections}

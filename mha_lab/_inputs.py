@@ -1,8 +1,40 @@
-"""The checks of a layer's inputs, before anything is computed."""
+"""The checks of a layer's options and inputs, before anything is computed."""
 
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
+
+
+def layer_sizes(d_model: int, num_heads: int, *others: int | None) -> tuple[int, ...]:
+    """A layer's sizes as whole numbers; the ``others`` are those of ``names``, or ``None`` for the usual."""
+    d_model = expect.whole_number("d_model", d_model)
+    num_heads = expect.whole_number("num_heads", num_heads)
+    if None in others[1:3]:
+        expect.divides("num_heads", num_heads, "d_model", d_model)
+    names = "num_kv_heads", "d_k", "d_v", "qdim", "kdim", "vdim"
+    usual = num_heads, d_model // num_heads, d_model // num_heads, d_model, d_model, d_model
+    sizes = [
+        none if size is None else expect.whole_number(name, size)
+        for name, size, none in zip(names, others, usual, strict=True)
+    ]
+    expect.divides("num_kv_heads", sizes[0], "num_heads", num_heads)
+    return d_model, num_heads, *sizes
+
+
+def expect_options(
+    num_heads: int, transform: object, score: object, mask: object, dtype: object, **flags: object
+) -> None:
+    """The options of a layer that are no numbers have the right types."""
+    for name, value in flags.items():
+        expect.flag(name, value)
+    expect.function("transform", transform, "(query, key) -> (query, key)")
+    expect.function("score", score, "(query, key) -> scores")
+    expect.function("mask", mask, "(n_query, n_key, *, device) -> mask")
+    scored = getattr(score, "num_heads", num_heads)
+    if scored != num_heads:
+        expect.fail(ValueError, "score", f"one with num_heads = {num_heads}, as the layer", scored)
+    if dtype is not None:
+        expect.float_dtype("dtype", dtype)
 
 
 def batch_first_inputs(
@@ -13,11 +45,15 @@ def batch_first_inputs(
     mask: Tensor | None = None,
     *,
     name: str = "query",
+    **flags: object,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value, checked before anything is computed, and with the batch first.
 
-    Each tensor is checked once, even if it is all three; the caller knows the query as ``name``.
+    Each tensor is checked once, even if it is all three; the caller knows the query as ``name``. The
+    ``flags`` are ``True`` or ``False``.
     """
+    for flag, given in flags.items():
+        expect.flag(flag, given)
     key = query if key is None else key
     value = key if value is None else value
     sequence_axis, batch_axis, order = (-2, 0, "batch, n") if layer.batch_first else (0, 1, "n, batch")

@@ -62,6 +62,10 @@ def old_options(layer: type) -> type:
 
     @functools.wraps(new)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
+        if "window" in options:
+            window = options.pop("window")
+            _tell("MultiHeadAttention(window=...)", f"mask=mha_lab.masks.SlidingWindow({window})")
+            options["mask"] = _window(window)
         if type(self) is layer and (old := {"sinks", "gate"} & options.keys()):
             _tell(f"MultiHeadAttention({min(old)}=...)", f"from {MODERN} import ModernAttention")
             self.__class__ = import_module(MODERN).ModernAttention
@@ -71,11 +75,17 @@ def old_options(layer: type) -> type:
 
     def __setstate__(self: Any, state: dict[str, Any]) -> None:
         super(layer, self).__setstate__(state)
+        if "window" in vars(self):
+            self.mask = _window(vars(self).pop("window"))
         if type(self) is layer and any(getattr(self, x, None) is not None for x in ("sinks", "gate_proj")):
             self.__class__ = import_module(MODERN).ModernAttention
 
     layer.__init__, layer.__setstate__ = __init__, __setstate__
     return layer
+
+
+def _window(window: int | None) -> Any:
+    return None if window is None else import_module("mha_lab.masks").SlidingWindow(window)
 
 
 def _tell(old: str, line: str) -> None:

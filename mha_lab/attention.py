@@ -15,7 +15,7 @@ from torch import Tensor
 from mha_lab import _expect as expect
 from mha_lab import _inplace
 from mha_lab.heads import _repeat_kv
-from mha_lab.masks import _hidden_score, _near
+from mha_lab.masks import MaskFunction, _hidden_score, _near, _seen
 
 BLOCK = 256  # queries for which the fused path makes a mask at a time
 
@@ -193,13 +193,14 @@ def _attend(
     need_weights: bool = True,
     repeats: int = 1,
     is_causal: bool = False,
-    window: int | None = None,
+    place: MaskFunction | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """No checks, but for what a ``score`` returns. ``repeats`` query heads share a key and value head.
+    """No checks, but for what ``score`` and ``place`` return. ``repeats`` query heads share one of keys.
 
-    With ``is_causal``, a query sees no later key, with a ``window``, only the last ones: as with
-    ``causal_mask`` and ``sliding_window_mask``, which the fused path needs for a few queries at a time.
+    With ``is_causal``, a query sees no later key; ``place`` is a function that makes a mask. What
+    ``causal_mask`` and ``SlidingWindow`` make, the fused path needs for a few queries at a time.
     """
+    mask, window = _seen(mask, place, (*query.shape[:-1], key.shape[-2]), query.device)
     options = {"dropout_p": dropout_p, "sinks": sinks}
     path = _path(query, key, value, score=score, need_weights=need_weights, repeats=repeats, **options)
     if path == "fused":

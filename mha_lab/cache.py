@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mha_lab import _expect as expect
 from mha_lab._inputs import batch_first_inputs
+from mha_lab.masks import SlidingWindow
 
 _Kept = TypeVar("_Kept", bound=tuple)
 
@@ -63,6 +64,11 @@ class Cache(NamedTuple):
 
 class _Extends:
     """The part of ``MultiHeadAttention`` that reads a text in pieces."""
+
+    @property
+    def window(self) -> int | None:
+        """How many keys a query sees, if the ``mask`` is a ``SlidingWindow``."""
+        return self.mask.window if isinstance(self.mask, SlidingWindow) else None
 
     def extend(
         self,

@@ -10,13 +10,16 @@ additive    ``-inf`` (visible: 0)   masks that are added to the scores before th
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from mha_lab import _expect as expect
+
+MaskFunction = Callable[..., Bool[Tensor, "..."]]
 
 
 def causal_mask(
@@ -73,6 +76,30 @@ def sliding_window_mask(
     window = expect.whole_number("window", window)
     mask = causal_mask(n_query, n_key, device=device)
     return mask.triu(mask.shape[1] - mask.shape[0] - window + 1)
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """``sliding_window_mask`` with a window that is chosen once, for ``MultiHeadAttention(mask=...)``.
+
+    Args:
+        window: how many keys a query sees, its own included.
+
+    >>> SlidingWindow(2)(2, 4)
+    tensor([[False,  True,  True, False],
+            [False, False,  True,  True]])
+    """
+
+    window: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "window", expect.whole_number("window", self.window))
+
+    def __call__(
+        self, n_query: int, n_key: int | None = None, *, device: torch.device | str | None = None
+    ) -> Bool[Tensor, "n_query n_key"]:
+        """``(n_query, n_key)``, boolean, ``True`` = may attend."""
+        return sliding_window_mask(n_query, n_key, window=self.window, device=device)
 
 
 def padding_mask(
@@ -227,6 +254,17 @@ def _near(
     else:
         return mask
     return near if mask is None else mask & near
+
+
+def _seen(
+    mask: Bool[Tensor, "..."] | None, place: MaskFunction | None, scores: Sequence[int], device: torch.device
+) -> tuple[Bool[Tensor, "..."] | None, int | None]:
+    """What ``mask`` and the function ``place`` let a query see, but for a window, which stays a number."""
+    if place is None or isinstance(place, SlidingWindow):
+        return mask, None if place is None else place.window
+    made = place(scores[-2], scores[-1], device=device)
+    expect.mask_for(made, scores, device)
+    return made if mask is None else mask & made, None
 
 
 def _hidden_score(

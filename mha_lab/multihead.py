@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from mha_lab import _expect as expect
 from mha_lab import _moved
 from mha_lab._convert import Converts
-from mha_lab._inputs import batch_first_inputs
+from mha_lab._inputs import batch_first_inputs, expect_options, layer_sizes
 from mha_lab.attention import _attend
 from mha_lab.cache import Cache as Cache  # its old place, for files and for one release
 from mha_lab.cache import _Extends
 from mha_lab.heads import _merge_heads, _split_heads
+from mha_lab.masks import MaskFunction
 
 ScoreFunction = Callable[
     [Float[Tensor, "batch heads n_q d_k"], Float[Tensor, "batch heads n_k d_k"]],
@@ -123,16 +124,14 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
             all queries and keys, and returns all scores, ``(batch, num_heads, n_q, n_k)``. (PyTorch's
             ``flex_attention`` takes a ``score_mod(score, batch, head, q_idx, k_idx)`` instead: it gets
             one scaled dot product and its indices, and returns one score.)
-        window: a query sees only the last ``window`` keys up to its own position, as in
-            ``sliding_window_mask``; ``None`` means all keys.
+        mask: a callable ``(n_query, n_key, *, device) -> mask``, for every call of the layer, such as
+            ``SlidingWindow(3)``: a query sees what it and the mask of the call allow. A window is never made
+            as a whole for the fused kernel, and lets the cache drop older keys.
         batch_first: ``True`` means inputs ``(batch, n, width)``; ``False`` means
             ``(n, batch, width)``. The weights are ``(batch, num_heads, n_q, n_k)`` either way.
         device, dtype: of the parameters, and so of the inputs; ``None`` means PyTorch's defaults.
 
-    A ``transform`` or ``score`` that is a module is registered and trained with the layer. At the start,
-    ``q_proj``, ``k_proj`` and ``v_proj`` are Xavier-uniform, each for itself, and the biases of the four
-    projections are 0. ``torch.nn.MultiheadAttention`` does the same if ``kdim`` or ``vdim`` differs from its
-    width; else it draws the three as one matrix, which makes their numbers smaller by ``sqrt(2)``.
+    A ``transform``, ``score`` or ``mask`` that is a module is registered and trained with the layer.
 
     Source: Vaswani et al. 2017, section 3.2.2; Shazeer 2019, section 3 (one key and value head), and Ainslie
     et al. 2023, section 2.2 (groups).
@@ -159,38 +158,19 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         dropout: float = 0.0,
         transform: Transform | None = None,
         score: ScoreFunction | None = None,
-        window: int | None = None,
+        mask: MaskFunction | None = None,
         batch_first: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.d_model = d_model = expect.whole_number("d_model", d_model)
-        self.num_heads = num_heads = expect.whole_number("num_heads", num_heads)
-        if d_k is None or d_v is None:
-            expect.divides("num_heads", num_heads, "d_model", d_model)
-        self.d_k = d_model // num_heads if d_k is None else expect.whole_number("d_k", d_k)
-        self.d_v = d_model // num_heads if d_v is None else expect.whole_number("d_v", d_v)
-        kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        self.num_kv_heads = expect.whole_number("num_kv_heads", kv_heads)
-        expect.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
-        self.window = None if window is None else expect.whole_number("window", window)
-        self.qdim = d_model if qdim is None else expect.whole_number("qdim", qdim)
-        self.kdim = d_model if kdim is None else expect.whole_number("kdim", kdim)
-        self.vdim = d_model if vdim is None else expect.whole_number("vdim", vdim)
+        sizes = layer_sizes(d_model, num_heads, num_kv_heads, d_k, d_v, qdim, kdim, vdim)
+        expect_options(sizes[1], transform, score, mask, dtype, bias=bias, batch_first=batch_first)
+        self.d_model, self.num_heads, self.num_kv_heads, self.d_k, self.d_v = sizes[:5]
+        self.qdim, self.kdim, self.vdim = sizes[5:]
         self.dropout = expect.probability("dropout", dropout)
-        for name, value in (("bias", bias), ("batch_first", batch_first)):
-            expect.flag(name, value)
-        expect.function("transform", transform, "(query, key) -> (query, key)")
-        expect.function("score", score, "(query, key) -> scores")
-        scored = getattr(score, "num_heads", num_heads)
-        if scored != num_heads:
-            expect.fail(ValueError, "score", f"one with num_heads = {num_heads}, as the layer", scored)
-        self.transform = transform
-        self.score = score
         self.batch_first = batch_first
-        if dtype is not None:
-            expect.float_dtype("dtype", dtype)
+        self.transform, self.score, self.mask = transform, score, mask
         self._make(bias=bias, device=device, dtype=dtype)
         self._start()
 
@@ -200,25 +180,6 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         self.k_proj = nn.Linear(self.kdim, self.num_kv_heads * self.d_k, **made)
         self.v_proj = nn.Linear(self.vdim, self.num_kv_heads * self.d_v, **made)
         self.out_proj = nn.Linear(self.num_heads * self.d_v, self.d_model, **made)
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew, as at the start; a ``transform`` and a ``score`` stay as they are.
-
-        Raises:
-            TypeError: a projection is an adapter, quantized, or has a weight that is computed.
-        """
-        for name in self._projections:
-            expect.own_weight(name, getattr(self, name))
-        self.out_proj.reset_parameters()
-        self._start()
-
-    def _start(self) -> None:
-        """What ``torch.nn.Linear`` starts in another way."""
-        for projection in (self.q_proj, self.k_proj, self.v_proj):
-            nn.init.xavier_uniform_(projection.weight)
-        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            if projection.bias is not None:
-                nn.init.zeros_(projection.bias)
 
     def forward(
         self,
@@ -242,10 +203,10 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
                 every head, so its output is the bias of ``out_proj``.
             need_weights: ``False`` uses PyTorch's fused attention, which never stores the
                 weights: it takes less time, and memory that grows with ``n`` and not with ``n²``, without a
-                mask, with ``is_causal``, and with a ``window``. A mask ``(n_q, n_k)`` is itself that large,
-                and for gradients its numbers are kept, once for all heads. With a ``score`` of your own, the
-                weights are computed anyway, and so they are in forward mode (``torch.func.jvp``); on a CPU
-                PyTorch stores them with ``dropout`` in training, and has no second derivatives.
+                mask, with ``is_causal``, and with a ``SlidingWindow``. A mask ``(n_q, n_k)`` is itself that
+                large, and for gradients its numbers are kept, once for all heads. With a ``score`` of your
+                own, the weights are computed anyway, and so they are in forward mode (``torch.func.jvp``); on
+                a CPU PyTorch stores them with ``dropout`` in training, and has no second derivatives.
             is_causal: whether a query sees no later key, as with ``causal_mask(n_q, n_k)``, which then need
                 not be made; together with a ``mask``, a query sees what both allow.
 
@@ -257,9 +218,8 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         In ``float16``, a score above 65504 is infinite where the weights are stored, and its row becomes NaN.
         The fused kernel computes scores in ``float32``.
         """
-        expect.flag("need_weights", need_weights)
-        expect.flag("is_causal", is_causal)
-        query, key, value = batch_first_inputs(self, query, key, value, mask)
+        flags = {"need_weights": need_weights, "is_causal": is_causal}
+        query, key, value = batch_first_inputs(self, query, key, value, mask, **flags)
         heads, weights = self.attend(*self.project(query, key, value), mask, need_weights, is_causal)
         return self._output(heads, query), weights
 
@@ -291,8 +251,7 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
     ) -> tuple[Float[Tensor, "*batch heads n_q d_v"], Float[Tensor, "*batch heads n_q n_k"] | None]:
         """All heads at once, between the projections; the inputs are not checked."""
         if self.transform is not None:
-            shapes = query.shape, key.shape
-            query, key = expect.transformed(self.transform(query, key), *shapes)
+            query, key = expect.transformed(self.transform(query, key), query.shape, key.shape)
         return _attend(
             query,
             key,
@@ -304,21 +263,44 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
             need_weights=need_weights,
             repeats=self.num_heads // self.num_kv_heads,
             is_causal=is_causal,
-            window=self.window,
+            place=self.mask,
             **self._more(),
         )
-
-    def _more(self) -> dict[str, Any]:
-        """Nothing; a subclass may have more options of ``_attend``."""
-        return {}
 
     def _output(self, heads: Tensor, query: Tensor) -> Tensor:
         """``Concat(heads) W_o``, in the caller's order of axes; a subclass may use the ``query``, too."""
         return self._order(self.out_proj(_merge_heads(heads)))
 
+    def _more(self) -> dict[str, Any]:
+        """Nothing; a subclass may have more options of ``_attend``."""
+        return {}
+
     def _order(self, x: Tensor) -> Tensor:
         """From the caller's order of axes to batch first, or back."""
         return x if self.batch_first or x.ndim == 2 else x.transpose(0, 1)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, as at the start; ``transform``, ``score`` and ``mask`` stay as they are.
+
+        ``q_proj``, ``k_proj`` and ``v_proj`` are Xavier-uniform, each for itself, and the biases of the four
+        projections are 0. ``torch.nn.MultiheadAttention`` does the same if ``kdim`` or ``vdim`` differs from
+        its width; else it draws the three as one matrix, which makes their numbers smaller by ``sqrt(2)``.
+
+        Raises:
+            TypeError: a projection is an adapter, quantized, or has a weight that is computed.
+        """
+        for name in self._projections:
+            expect.own_weight(name, getattr(self, name))
+        self.out_proj.reset_parameters()
+        self._start()
+
+    def _start(self) -> None:
+        """What ``torch.nn.Linear`` starts in another way."""
+        for projection in (self.q_proj, self.k_proj, self.v_proj):
+            nn.init.xavier_uniform_(projection.weight)
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            if projection.bias is not None:
+                nn.init.zeros_(projection.bias)
 
     def extra_repr(self) -> str:
         """What ``print(module)`` shows."""

@@ -9,12 +9,20 @@ from torch.utils._pytree import tree_leaves
 
 from mha_course.chapters.modern import ModernAttention
 from mha_lab import MultiHeadAttention
+from mha_lab.masks import SlidingWindow
 
 
-def layer_with(*sizes: int, **options: object) -> MultiHeadAttention:
+def layer_with(*sizes: int, window: int | None = None, **options: object) -> MultiHeadAttention:
     """The layer, or its subclass if there are to be sinks or a gate."""
+    options |= {} if window is None else {"mask": SlidingWindow(window)}
     kind = ModernAttention if {"sinks", "gate"} & options.keys() else MultiHeadAttention
     return kind(*sizes, **options)
+
+
+def chunks(n_query: int, n_key: int, *, device: torch.device | None = None) -> Tensor:
+    """A mask for the layer: a query sees its own chunk of 4 tokens, those after it included."""
+    keys = torch.arange(n_key, device=device) // 4
+    return keys[n_key - n_query :, None] == keys
 
 
 def looped_attention(

@@ -37,7 +37,8 @@ meta = partial(x, device="meta")
 one, itself = mha_lab.SingleHeadAttention(4, 3), Layer(6, 2)
 many, second = Layer(6, 2, kdim=7, vdim=11), Layer(6, 2, batch_first=False)
 additive, relative = mha_lab.AdditiveScore(4, 5), mha_lab.RelativePositionBias(2, 3)
-NAMES = vars(mha_lab) | vars(mha_lab.positions) | vars(mha_lab.scores) | vars(modern) | globals()
+NAMES = vars(mha_lab) | vars(mha_lab.positions) | vars(mha_lab.scores)
+NAMES |= vars(mha_lab.masks) | vars(modern) | globals()
 
 # A call, and what the message must hold: who, expected, got, the likely mistake.
 TYPE_ERRORS = {
@@ -114,6 +115,11 @@ TYPE_ERRORS = {
     "scores(x(5, 4), x(3, 4), scale=x())": "scale: Tensor .item()",
     "Layer(6, 2, score=lambda q, k: (q @ k.mT).tolist())(x(2, 5, 6))": "score: callable list",
     "Layer(6, 2, score=lambda q, k: (q @ k.mT).long())(x(2, 5, 6))": "score: callable torch.int64",
+    "Layer(6, 2, mask=on(5, 5))": "mask: None callable (n_query, n_key Tensor (5, 5)",
+    "Layer(6, 2, mask=SlidingWindow)": "mask: SlidingWindow(...)",
+    "Layer(6, 2, mask=lambda n, m, device: n)(x(2, 5, 6))": "mask: torch.Tensor int",
+    "Layer(6, 2, mask=lambda n, m, device: x(n, m))(x(2, 5, 6))": "mask: torch.bool float32",
+    "SlidingWindow(2.0)": "window: int float",
     "Layer(8, 2, transform=3)": "transform: None callable",
     "Layer(8, 2, transform=Rotary)": "transform: Rotary(...)",
     "Layer(8, 2, transform=lambda q, k: q)(x(2, 5, 8))": "transform: callable returns (query, key)",
@@ -259,12 +265,14 @@ VALUE_ERRORS = {
     "Layer(6, 2, score=lambda q, k: q @ k.mT[..., :-1])(x(2, 5, 6))": "score: (2, 2, 5, 5) (2, 2, 5, 4)",
     "Layer(6, 2, score=lambda q, k: (q @ k.mT)[:, 0])(x(2, 5, 6))": "score: (2, 2, 5, 5) (2, 5, 5)",
     "Layer(8, 2, transform=lambda q, k: (q, k[..., :1]))(x(2, 5, 8))": "transform: (2, 2, 5, 4) (2, 2, 5, 1)",
+    "Layer(6, 2, mask=lambda n, m, device: on(n, 3))(x(2, 5, 6))": "mask: (2, 2, 5, 5) (5, 3)",
+    "SlidingWindow(0)": "window: at least 1 0",
     "Layer(6, 4, d_k=5)": "num_heads: divides d_model = 6",
     "Layer(6, 2, d_k=5).to_torch()": "d_k: 3 5",
     "Layer(6, 2, d_v=5).to_torch()": "d_v: 3 5",
     "Layer(6, 2, transform=Rotary()).to_torch()": "transform: None Rotary",
     "Layer(6, 2, score=AdditiveScore(3, 5)).to_torch()": "score: None AdditiveScore",
-    "Layer(6, 2, window=3).to_torch()": "window: None 3",
+    "Layer(6, 2, mask=SlidingWindow(3)).to_torch()": "mask: None SlidingWindow(window=3)",
     "ModernAttention(6, 2, sinks=True).to_torch()": "sinks: None Parameter",
     "ModernAttention(6, 2, gate=True).to_torch()": "gate_proj: None Linear",
 }

@@ -39,7 +39,7 @@ from mha_lab.positions import (
     yarn_frequencies,
 )
 from mha_lab.scores import AlibiScore, QueryKeyNorm, RotaryScore, SoftcappedScore, TransformSequence
-from tests.references import Shapes, assert_close, layer_with
+from tests.references import Shapes, assert_close, chunks, layer_with
 
 pytestmark = pytest.mark.unchecked
 
@@ -59,6 +59,7 @@ OPTIONS = {
     "rotary score": lambda: {"score": RotaryScore()},
     "soft cap": lambda: {"score": SoftcappedScore(5.0)},
     "window": lambda: {"window": 3},
+    "mask function": lambda: {"mask": chunks},
     "sinks": lambda: {"sinks": True, "num_kv_heads": 2},
     "gate": lambda: {"gate": True},
     "sequence first": lambda: {"batch_first": False},
@@ -527,6 +528,23 @@ def test_a_shorter_prompt_has_padding_before_it():
     assert_close(found[1:, 3:], layer(other)[0], 1e-12)
     with pytest.raises(ValueError, match=r"^mask: expected a shape that broadcasts to .+ \(2, 4, 1, 10\)"):
         layer.extend(padded[:, :1], cache, mask=seen)
+
+
+def test_a_mask_that_is_a_module_is_copied_and_trained_with_the_layer():
+    class Reach(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("reach", torch.tensor(2))
+
+        def forward(self, n_query, n_key, *, device):
+            return causal_mask(n_query, n_key, device=device).triu(n_key - n_query - int(self.reach))
+
+    layer, x = Layer(mask=Reach()), torch.randn(2, 7, 16)
+    for again in (copy.deepcopy(layer), pickle.loads(pickle.dumps(Layer(mask=chunks)))):
+        assert again(x)[0].shape == (2, 7, 16)
+    assert "mask.reach" in layer.state_dict()
+    assert_close(layer(x)[0], layer.extend(x)[0], 1e-6)
+    assert_close(copy.deepcopy(layer)(x)[0], layer(x)[0], 0)
 
 
 def test_a_window_keeps_its_own_numbers_only():

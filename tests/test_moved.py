@@ -2,6 +2,7 @@
 
 import importlib
 import pickle
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import mha_lab
 from mha_course.chapters import pictures
 from mha_course.chapters.modern import ModernAttention
 from mha_lab import MultiHeadAttention, _moved
+from mha_lab.masks import SlidingWindow
 
 PARTS = {
     "check": "runner", "exercises": "split_heads", "quiz": "ch03", "explore": "_mask", "grading": "source",
@@ -125,12 +127,30 @@ def test_no_other_option_is_taken_for_an_old_one():
         MultiHeadAttention(8, 2, gate=None)
 
 
+def test_the_old_window_is_the_new_mask():
+    line = re.escape("write `mask=mha_lab.masks.SlidingWindow(3)`")
+    with pytest.warns(FutureWarning, match=line) as told:
+        layer = MultiHeadAttention(8, 2, window=3)
+    assert [one.filename for one in told] == [__file__]
+    assert layer.mask == SlidingWindow(3)
+    with pytest.warns(FutureWarning, match=r"SlidingWindow\(2\)|ModernAttention") as told:
+        layer = MultiHeadAttention(8, 2, window=2, sinks=True)
+    assert [one.filename for one in told] == [__file__] * 2
+    assert (type(layer), layer.mask, layer.sinks.tolist()) == (ModernAttention, SlidingWindow(2), [0, 0])
+    with pytest.warns(FutureWarning):
+        assert MultiHeadAttention(8, 2, window=None).mask is None
+
+
+@pytest.mark.parametrize("window", [None, 2])
 @pytest.mark.parametrize("options", [{}, {"sinks": True}, {"gate": True}])
-def test_a_layer_in_an_old_file_becomes_the_new_one(options):
+def test_a_layer_in_an_old_file_becomes_the_new_one(options, window):
     """As it was pickled: by the name of its old class, with all that it had."""
     layer, x = made(ModernAttention, **options), torch.randn(2, 5, 8)
     layer.__class__ = MultiHeadAttention
-    kept = pickle.dumps(layer)
-    again = pickle.loads(kept)
+    del layer.mask
+    vars(layer)["window"] = window
+    again = pickle.loads(pickle.dumps(layer))
     assert type(again) is (ModernAttention if options else MultiHeadAttention)
-    assert torch.equal(again(x)[0], made(ModernAttention, **options)(x)[0])
+    place = None if window is None else SlidingWindow(window)
+    assert torch.equal(again(x)[0], made(ModernAttention, mask=place, **options)(x)[0])
+    assert again.window == window

@@ -20,6 +20,7 @@ from mha_lab import (
     padding_mask,
 )
 from mha_lab._convert import weights_and_biases
+from mha_lab.masks import SlidingWindow
 from mha_lab.positions import Rotary, alibi_slopes, apply_rotary
 from mha_lab.scores import AlibiScore
 from tests.references import (
@@ -27,6 +28,7 @@ from tests.references import (
     TOLERANCE,
     Shapes,
     assert_close,
+    chunks,
     layer_with,
     looped_attention,
     mask_of_kind,
@@ -360,6 +362,7 @@ CACHED = {
     "sequence first": {"batch_first": False},
     "groups": {"num_kv_heads": 3},
     "a window": {"window": 3, "num_kv_heads": 2},
+    "a mask": {"mask": chunks},
     "positions": {"transform": Rotary(), "num_kv_heads": 3},
     "a score": {"score": AlibiScore(6)},
     "sinks and a gate": {"sinks": True, "gate": True, "num_kv_heads": 2},
@@ -422,7 +425,7 @@ def test_a_cache_needs_keys_and_values_as_wide_as_queries():
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_a_cache_holds_as_many_tokens_as_it_says(window):
-    layer = MultiHeadAttention(6, 3, window=window)
+    layer = layer_with(6, 3, window=window)
     _, cache = layer.extend(torch.randn(2, 5, 6))
     cut = cache._replace(key=cache.key[..., 1:, :], value=cache.value[..., 1:, :])
     n = window or 5
@@ -430,6 +433,23 @@ def test_a_cache_holds_as_many_tokens_as_it_says(window):
         ValueError, match=rf"^cache: expected shapes \(2, 3, {n}, 2\).* got \(2, 3, {n - 1}, 2\)"
     ):
         layer.extend(torch.randn(2, 1, 6), cut)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("gradient", [True, False])
+@pytest.mark.parametrize("place", [chunks, SlidingWindow(3), causal_mask])
+def test_a_query_sees_what_the_layer_and_the_call_both_allow(place, gradient, need_weights):
+    torch.manual_seed(0)
+    plain, x = MultiHeadAttention(6, 2), torch.randn(3, 11, 6)
+    layer = MultiHeadAttention(6, 2, mask=place)
+    layer.load_state_dict(plain.state_dict())
+    rows, own = torch.rand(11, 11) > 0.4, place(11, 11)
+    with torch.set_grad_enabled(gradient):
+        for given, is_causal in ((None, False), (None, True), (rows, False), (rows, True)):
+            found, _ = layer(x, mask=given, is_causal=is_causal, need_weights=need_weights)
+            seen = own if given is None else own & given
+            assert_close(found, plain(x, mask=seen & causal_mask(11) if is_causal else seen)[0], 1e-6)
+        assert not torch.allclose(found, plain(x)[0], atol=1e-3)
 
 
 @pytest.mark.parametrize(("count", "times"), [(1, 1), (2, 2), (3, 3)])

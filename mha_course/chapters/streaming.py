@@ -52,7 +52,7 @@ def attend_in_stream(
     have the positions 0 to ``n - 1``, and the query has the last one, however long the text is.
 
     Args:
-        layer: self-attention with any options, but without a window of its own.
+        layer: self-attention with any options, but without a ``mask`` of its own.
         x: ``(batch, 1, d_model)``, the new token.
         cache: the cache that an earlier call with this layer returned; ``None`` starts a new text.
         first: how many tokens at the start of the text are kept for ever; 0 makes a plain window.
@@ -71,9 +71,9 @@ def attend_in_stream(
     (torch.Size([2, 1, 6]), torch.Size([2, 3, 5, 2]), 9)
     """
     instance("layer", layer, MultiHeadAttention)
-    if layer.window is not None:
+    if layer.mask is not None:
         hint = "first and recent already say which keys are seen."
-        expect.fail(ValueError, "layer.window", "None", layer.window, hint)
+        expect.fail(ValueError, "layer.mask", "None", layer.mask, hint)
     first = expect.whole_number("first", first, at_least=0)
     recent = expect.whole_number("recent", recent)
     x, _, _ = batch_first_inputs(layer, x, name="x")

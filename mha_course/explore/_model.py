@@ -270,7 +270,7 @@ def _plain(model: Decoder) -> None:
         layer = block.attention
         if type(layer) is not MultiHeadAttention:
             expect.fail(ValueError, "model", wanted, type(layer).__name__)
-        options = ("transform", "score", "window")
+        options = ("transform", "score", "mask")
         other = [name for name in options if getattr(layer, name) is not None]
         other += ["num_kv_heads"] * (layer.num_kv_heads != layer.num_heads)
         other += ["d_k or d_v"] * ({layer.d_k, layer.d_v} != {layer.d_model // layer.num_heads})

@@ -78,7 +78,8 @@ def function(name: str, value: object, wanted: str) -> None:
     """``value`` is ``None`` or a callable, and not a class passed instead of an instance."""
     if value is not None and (isinstance(value, type) or not callable(value)):
         hint = f"Did you mean {value.__name__}(...)?" if isinstance(value, type) else ""
-        fail(TypeError, name, f"None or a callable {wanted}", repr(value), hint)
+        got = f"a Tensor of shape {shape(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        fail(TypeError, name, f"None or a callable {wanted}", got, hint)
 
 
 def scored(scores: object, target: Sequence[int]) -> Tensor:

@@ -21,6 +21,7 @@ from mha_course.chapters.story_model import load
 from mha_course.chapters.story_model import sample as sample_stories
 from mha_course.exercises.predict_cache import predict_cache
 from mha_lab import AdditiveScore, MultiHeadAttention, RelativePositionBias, causal_mask, mask_to_blocked
+from mha_lab.masks import SlidingWindow
 from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, RotaryScore
 from tests.references import TOLERANCE, assert_close
@@ -330,7 +331,7 @@ def test_mean_ablation_writes_the_mean_of_what_the_head_wrote(bias, gate):
 def test_the_caches_of_other_layers_are_refused_before_anything_is_computed(change, error, says, monkeypatch):
     """The layers are alike, and the window is longer than the text: only the name of the layer differs."""
     model, tokens = small(), text()
-    model.blocks[1].attention.window = 5
+    model.blocks[1].attention.mask = SlidingWindow(5)
     _, caches = model.extend(tokens[:, :4])
     monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("something was computed"))
     with pytest.raises(error, match="^" + says):

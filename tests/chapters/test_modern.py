@@ -18,10 +18,10 @@ from mha_course.chapters.modern import (
 )
 from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.heads import repeat_kv
-from mha_lab.masks import sliding_window_mask
+from mha_lab.masks import SlidingWindow, sliding_window_mask
 from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, QueryKeyNorm, SoftcappedScore, TransformSequence
-from tests.references import assert_close
+from tests.references import assert_close, layer_with
 
 transformers = pytest.importorskip("transformers")
 
@@ -244,7 +244,7 @@ def test_a_model_with_other_layers_writes_the_same_with_and_without_its_cache(po
     """A window in layer 0, all keys in layer 1, with everything else at once; longer than the windows."""
 
     def attention(layer):
-        return ModernAttention(
+        return layer_with(
             12, 4, num_kv_heads=2, window=(3, None)[layer], sinks=True, gate=True,
             transform=TransformSequence(QueryKeyNorm(6), Rotary(layout="halves")), d_k=6,
         )  # fmt: skip
@@ -271,7 +271,7 @@ def llama_3_1():
     return importlib.import_module("transformers.models.llama.modeling_llama").LlamaAttention(config, 0)
 
 
-GROUPED = MultiHeadAttention(12, 4, num_kv_heads=2, window=3)
+GROUPED = layer_with(12, 4, num_kv_heads=2, window=3)
 
 
 @pytest.mark.unchecked
@@ -280,7 +280,7 @@ GROUPED = MultiHeadAttention(12, 4, num_kv_heads=2, window=3)
     [
         (lambda: MultiHeadAttention(12, 4, num_kv_heads=3), ValueError, "num_kv_heads.*divides num_heads"),
         (lambda: MultiHeadAttention(12, 4, num_kv_heads=0), ValueError, "num_kv_heads: expected at least 1"),
-        (lambda: MultiHeadAttention(12, 4, window=0), ValueError, "window: expected at least 1"),
+        (lambda: layer_with(12, 4, window=0), ValueError, "window: expected at least 1"),
         (lambda: sliding_window_mask(3, window=2.0), TypeError, "window: expected an int"),
         (lambda: repeat_kv(torch.ones(2, 3), 2), ValueError, "num_kv_heads, n, width"),
         (lambda: SoftcappedScore(0.0), ValueError, "cap: expected a number above 0"),
@@ -307,7 +307,7 @@ def test_what_is_refused(call, error, says):
 @pytest.mark.parametrize("other", [{}, {"window": 2}, {"window": None}, {"num_kv_heads": 4}])
 def test_a_cache_of_another_layer_is_refused_and_nothing_changes(other):
     """Even if it has the shapes of this layer's cache; the message names both windows."""
-    maker = MultiHeadAttention(12, 4, **{"num_kv_heads": 2, "window": 3} | other)
+    maker = layer_with(12, 4, **{"num_kv_heads": 2, "window": 3} | other)
     x = torch.randn(1, 5, 12)
     _, cache = maker.extend(x)
     before = [part.clone() for part in cache[:2]]
@@ -320,9 +320,9 @@ def test_a_cache_of_another_layer_is_refused_and_nothing_changes(other):
 
 
 def test_a_cache_is_refused_after_its_layer_got_another_window():
-    layer, x = MultiHeadAttention(12, 4, window=3), torch.randn(1, 5, 12)
+    layer, x = layer_with(12, 4, window=3), torch.randn(1, 5, 12)
     _, cache = layer.extend(x)
-    layer.window = 4
+    layer.mask = SlidingWindow(4)
     with pytest.raises(
         ValueError, match="of this layer, with window = 4, got one of this layer, with window = 3"
     ):
@@ -331,7 +331,7 @@ def test_a_cache_is_refused_after_its_layer_got_another_window():
 
 @torch.no_grad()
 def test_a_copy_of_a_cache_goes_on_and_a_cache_does_not_keep_its_layer_alive():
-    layer, x = MultiHeadAttention(12, 4, window=3), torch.randn(1, 5, 12)
+    layer, x = layer_with(12, 4, window=3), torch.randn(1, 5, 12)
     _, cache = layer.extend(x)
     one, two = (layer.extend(x, kept)[0] for kept in (cache, copy.deepcopy(cache)))
     assert torch.equal(one, two)

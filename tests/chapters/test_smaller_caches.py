@@ -8,7 +8,7 @@ import torch
 from mha_course.chapters import story_model
 from mha_course.chapters.language_model import Block
 from mha_course.chapters.modern import align_kv_heads, group_kv_heads
-from mha_lab import MultiHeadAttention
+from tests.references import layer_with
 
 TASKS = ("sense", "pronoun")
 
@@ -81,7 +81,7 @@ def test_one_head_looks_at_the_wrong_person_after_grouping():
 @pytest.mark.parametrize("windows", [(4,), (4, 4), (4, 4, 4), (3, 5), (4, None, 4), (1, 1)])
 def test_each_layer_with_a_window_adds_one_less_than_its_window(windows):
     x = torch.randn(1, 12, 8, dtype=torch.float64)
-    blocks = [Block(MultiHeadAttention(8, 2, window=window)).double() for window in windows]
+    blocks = [Block(layer_with(8, 2, window=window)).double() for window in windows]
 
     def last(x):
         for block in blocks:

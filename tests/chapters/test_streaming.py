@@ -6,7 +6,7 @@ import torch
 from mha_course.chapters import story_model
 from mha_course.chapters.streaming import attend_in_stream
 from mha_lab import MultiHeadAttention, causal_mask
-from mha_lab.masks import sliding_window_mask
+from mha_lab.masks import SlidingWindow, sliding_window_mask
 from mha_lab.positions import Rotary
 from mha_lab.scores import AlibiScore, QueryKeyNorm, SoftcappedScore
 from tests.references import assert_close, layer_with
@@ -104,7 +104,7 @@ def test_positions_in_the_cache_are_not_those_of_the_text(kind):
 def test_without_first_tokens_it_is_the_cache_of_a_window():
     layer, x = made(), text()
     outputs, caches = stream(layer, x, 0, 4)
-    layer.window = 4
+    layer.mask = SlidingWindow(4)
     with torch.no_grad():
         rolling, cache = layer.extend(x)
     assert_close(outputs, rolling, 1e-12)
@@ -186,9 +186,9 @@ def kept(**changes):
         ({"layer": MultiHeadAttention(12, 4, num_kv_heads=2)}, ValueError, "cache: .+, got one of another"),
         ({"layer": torch.nn.Linear(12, 12)}, TypeError, "layer: expected a MultiHeadAttention, got Linear"),
         (
-            {"layer": MultiHeadAttention(12, 4, num_kv_heads=2, window=3)},
+            {"layer": MultiHeadAttention(12, 4, num_kv_heads=2, mask=SlidingWindow(3))},
             ValueError,
-            r"layer\.window: expected None, got 3",
+            r"layer\.mask: expected None, got SlidingWindow\(window=3\)",
         ),
     ],
 )

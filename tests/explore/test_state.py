@@ -17,6 +17,7 @@ from mha_course import explore
 from mha_course.chapters.language_model import Decoder
 from mha_course.explore._widget import HERE, module
 from mha_lab import MultiHeadAttention, _colours, toy
+from mha_lab.masks import SlidingWindow
 
 LEAVES_THE_PAGE = r"https?://(?!www\.w3\.org/2000/svg)|fetch\(|innerHTML|insertAdjacentHTML|eval\("
 
@@ -184,7 +185,7 @@ WRONG = {
     "mask(torch.ones(1, 2), None, ['a', 'b'])": "labels: expected as many queries as keys",
     "model(torch.nn.Linear(2, 2), ['a'])": "model: expected a language_model.Decoder",
     "model(decoder(positions='none'), words)": "model: expected a language_model.Decoder with added",
-    "model(decoder(attention=partial(attention, window=2)), words)": "model: expected a language_model",
+    "model(decoder(attention=partial(attention, mask=near)), words)": "model: expected a language_model",
     "model(decoder(attention=partial(attention, num_kv_heads=2)), words)": "model: expected a language_model",
     "model(decoder(d_model=256), words)": "model: expected at most 250000 bytes of weights, got",
     "model(decoder(num_layers=5), words)": "model: expected at most 4 layers, got 5",
@@ -241,6 +242,7 @@ def test_what_makes_no_sense_is_refused(call, words):
     names = {"torch": torch, "examples": examples, "ones": torch.ones(2, 2), "eye": torch.eye(2)}
     decoder = partial(Decoder, 3, **{"d_model": 8, "max_length": 7})
     names |= {"decoder": decoder, "attention": attention, "partial": partial, "words": ["\n", "b", "c"]}
+    names["near"] = SlidingWindow(2)
     with pytest.raises((TypeError, ValueError)) as caught:
         eval(call, vars(explore) | names)
     assert str(caught.value).startswith(words)

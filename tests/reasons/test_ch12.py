@@ -11,7 +11,7 @@ from mha_course.chapters.cost import Traffic
 from mha_course.chapters.language_model import Block
 from mha_lab import MultiHeadAttention, causal_mask
 from mha_lab.heads import repeat_kv
-from mha_lab.masks import sliding_window_mask
+from mha_lab.masks import SlidingWindow, sliding_window_mask
 from tests.chapters.test_five_trainings import SEEDS, train_more
 from tests.chapters.test_smaller_caches import grouped, shares
 
@@ -157,7 +157,7 @@ def test_only_a_number_of_kv_heads_in_between_shows_the_wrong_order(num_heads):
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
 def test_the_loop_needs_no_mask_only_if_it_drops_before_it_looks(window):
-    layer, x = MultiHeadAttention(12, 2, window=window).double(), torch.randn(1, 10, 12).double()
+    layer, x = MultiHeadAttention(12, 2, mask=SlidingWindow(window)).double(), torch.randn(1, 10, 12).double()
     for drops_first in (True, False):
         keys, values, outputs = [], [], []
         for new in x.split(1, dim=1):
