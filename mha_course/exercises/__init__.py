@@ -5,15 +5,16 @@ An exercise has problems to try an answer on, a solution, and the mistakes that 
 
 import os
 import random
+import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 from pkgutil import iter_modules
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,16 +94,59 @@ def either(says: str, section: str, causes: Mapping[str, Sequence[Answer]]) -> M
     return Mistake(says.format(OR.join(causes)), section, pieces(causes), causes=causes)
 
 
+class Form(NamedTuple):
+    """A wrong form of a piece that many exercises have: written once, in the piece's own file.
+
+    ``needs``: what an exercise must have so that this form can occur. ``says`` has the symbols of the paper.
+    ``of``: the wrong pieces, as in a ``Choice``. ``about``: which of an exercise's headings explains it.
+    """
+
+    needs: str
+    says: str
+    of: Sequence[Any] | Mapping[str, Sequence[Any]]
+    about: str = ""
+
+
+def known(
+    forms: Mapping[str, Form],
+    section: str | Mapping[str, str],
+    there: Container[str] = (),
+    symbols: Mapping[str, str] | None = None,
+    see: Mapping[str, str] | None = None,
+) -> dict[str, Choice]:
+    """The forms that can occur where these things are ``there``, as one knob of ``deviations``.
+
+    ``section``: one heading, or one for each thing that a form is about; ``""`` is the heading of the others.
+    ``symbols``: how the exercise calls what a sentence calls as the paper does. ``see``: where an earlier
+    chapter explains it, for each thing that a form is about.
+    """
+
+    def said(form: Form) -> str:
+        says = form.says
+        for theirs, own in (symbols or {}).items():
+            says = re.sub(rf"\b{theirs}\b", own, says)
+        return f"{says} See {see[form.about]}." if see and form.about in see else says
+
+    sections = {"": section} if isinstance(section, str) else section
+    return {
+        name: (said(form), sections.get(form.about, sections[""]), form.of)
+        for name, form in forms.items()
+        if not form.needs or form.needs in there
+    }
+
+
 def deviations(
     build: Callable[..., Answer | tuple[Answer, ...]],
     knobs: Mapping[str, Mapping[str, Choice]],
     *,
     pairs: bool = True,
+    alone: Container[str] = (),
 ) -> dict[str, Mistake]:
     """Mistakes of a function that is put together from pieces: each wrong piece, and each pair of them.
 
     ``build(**pieces)`` makes an answer, or a tuple of answers that do the same in different ways. ``knobs``
-    has, for the name of each piece, the wrong versions of it by the name of the mistake.
+    has, for the name of each piece, the wrong versions of it by the name of the mistake. Those that are
+    ``alone`` are not tried in pairs: they raise, or hide what else is wrong.
     """
 
     def built(*pieces: Mapping[str, Any]) -> tuple[Answer, ...]:
@@ -118,7 +162,8 @@ def deviations(
             else:
                 found[name] = Mistake(says, section, built(*({knob: one} for one in wrong)))
             singles.append((knob, name, found[name].says, section, pieces(wrong)))
-    for one, two in combinations(singles, 2) if pairs else ():
+    paired = [single for single in singles if pairs and single[1] not in alone]
+    for one, two in combinations(paired, 2):
         if one[0] != two[0]:
             variants = built(*({one[0]: a, two[0]: b} for a in one[4] for b in two[4]))
             names = (one[1], two[1])

@@ -13,6 +13,7 @@ from torch import Tensor
 TOLERANCE = 1e-4  # for single precision after some sums; whole numbers must be exact
 HALF = 2e-2
 HALVES = "float16", "bfloat16"
+USUAL = torch.float32, torch.bool, torch.int64
 MAX_SHOWN = 24  # numbers of one tensor that are printed
 MAX_BYTES = 32 * 2**20  # of one result
 MAX_RESULTS = 8
@@ -112,6 +113,9 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 def _plain_tensor(value: Tensor) -> Plain:
     """Its dtype, shape and numbers, whatever a subclass says about them."""
+    usual = type(value) is Tensor and value.is_cpu and value.dtype in USUAL and value.numel() < 2**16
+    if usual and not value.is_neg():  # the same as below, in a fifth of the time
+        return Plain(str(value.dtype).removeprefix("torch."), value.detach().numpy().copy())
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         whole = Tensor.detach(value).as_subclass(Tensor).cpu()
         name = str(whole.dtype).removeprefix("torch.")
@@ -220,14 +224,22 @@ def close(one: np.ndarray, other: np.ndarray, tolerance: float = TOLERANCE) -> b
     """Equal values up to rounding; expected whole numbers must be exact."""
     if one.dtype.kind in "biu":
         return bool(np.allclose(other.astype(float), one.astype(float), atol=0, rtol=1e-6))
+    return bool(_near(one, other, tolerance).all())
+
+
+def _near(one: np.ndarray, other: np.ndarray, tolerance: float) -> np.ndarray:
+    """Where they are equal up to rounding, as ``np.isclose`` says it in three times the time."""
     one, other = one.astype(np.float64), other.astype(np.float64)
-    return bool(np.allclose(other, one, atol=tolerance, rtol=tolerance, equal_nan=True))
+    with np.errstate(invalid="ignore"):  # inf - inf
+        near = abs(other - one) <= tolerance + tolerance * abs(one)
+    if (finite := np.isfinite(one)).all():
+        return near
+    return near & finite | (one == other) | (one != one) & (other != other)
 
 
 def apart(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Where two arrays of one shape differ."""
-    one, other = one.astype(np.float64), other.astype(np.float64)
-    return ~np.isclose(other, one, atol=TOLERANCE, rtol=TOLERANCE, equal_nan=True)
+    return ~_near(one, other, TOLERANCE)
 
 
 def shape(value: Any) -> tuple[int, ...] | None:

@@ -1,12 +1,12 @@
 """What scores are divided by, the root of a head's width, and the wrong forms of it: written once for all."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from mha_course.exercises import Choice, pieces
+from mha_course.exercises import Choice, Form, known, pieces
 
 
 @dataclass(frozen=True)
@@ -43,85 +43,84 @@ def _root(size: str) -> Divisor:
     return lambda sizes: math.sqrt(getattr(sizes, size))
 
 
-# For each name: what an exercise must have, what is said, and the divisors.
-FORMS: dict[str, tuple[str, str, Sequence[Divisor] | Mapping[str, Sequence[Divisor]]]] = {
-    "not-scaled": (
+FORMS = {
+    "not-scaled": Form(
         "",
         "Your scores are the plain dot products: they are not divided by sqrt(d_k).",
         (lambda sizes: 1.0,),
     ),
-    "scaled-by-d_k": (
+    "scaled-by-d_k": Form(
         "",
         "Your scores are divided by d_k, not by its square root. (Dividing by the root twice does the same.)",
         (lambda sizes: sizes.d_k,),
     ),
-    "half-of-d_k": (
+    "half-of-d_k": Form(
         "",
         "Your scores are divided by {}: `** 1/2` is `(** 1) / 2`. `** 0.5` takes the root.",
         {"d_k and then by 2": (lambda sizes: 2 * sizes.d_k,), "d_k / 2": (lambda sizes: sizes.d_k / 2,)},
     ),
-    "multiplied-by-the-root": (
+    "multiplied-by-the-root": Form(
         "",
         "Your scores are multiplied by sqrt(d_k), not divided by it.",
         (lambda sizes: sizes.d_k**-0.5,),
     ),
-    "scaled-by-the-fourth-root": (
+    "scaled-by-the-fourth-root": Form(
         "",
         "Your scores are divided by the fourth root of d_k. If queries and keys are divided by it, divide "
         "both.",
         (lambda sizes: sizes.d_k**0.25,),
     ),
-    "scaled-twice": (
+    "scaled-twice": Form(
         "",
         "Your scores are divided by d_k and once more by its root.",
         (lambda sizes: sizes.d_k**1.5,),
     ),
-    "scaled-by-d_model": (
+    "scaled-by-d_model": Form(
         "d_model",
         "Your scores are divided by the square root of d_model, the width of x. Use d_k, the width of a "
         "query and of a key.",
         (_root("d_model"),),
     ),
-    "scaled-by-d_model-itself": (
+    "scaled-by-d_model-itself": Form(
         "d_model",
         "Your scores are divided by d_model, the width of x. Use the root of d_k, the width of a query.",
         (lambda sizes: sizes.d_model,),
     ),
-    "scaled-by-d_v": (
+    "scaled-by-d_v": Form(
         "d_v",
         "Your scores are divided by the square root of d_v, the width of a value. Use d_k, the width of a "
         "query.",
         (_root("d_v"),),
     ),
-    "scaled-by-num_heads": (
+    "scaled-by-num_heads": Form(
         "heads",
         "Your scores are divided by num_heads or its root. Use the root of d_k, the width of a head.",
         (lambda sizes: sizes.heads, _root("heads")),
     ),
-    "scaled-by-length": (
+    "scaled-by-length": Form(
         "tokens",
         "Your scores are divided by the square root of n, the number of tokens. Use d_k, the width of a "
         "query.",
         (_root("n_q"),),
     ),
-    "scaled-by-the-number-of-queries": (
+    "scaled-by-the-number-of-queries": Form(
         "lengths",
         "Your scores are divided by the square root of n_q, the number of queries. Use d_k, their width.",
         (_root("n_q"),),
     ),
-    "scaled-by-the-number-of-keys": (
+    "scaled-by-the-number-of-keys": Form(
         "lengths",
         "Your scores are divided by the square root of n_k, the number of keys. Use d_k, their width.",
         (_root("n_k"),),
     ),
-    "scaled-by-an-axis-from-the-front": (
+    "scaled-by-an-axis-from-the-front": Form(
         "front",
         "Your scores are divided by the square root of a size counted from the front, such as "
         "query.shape[1] or len(query). This size is d_k for some shapes only; shape[-1], counted from the "
         "end, always is.",
         tuple(lambda sizes, axis=axis: math.sqrt(sizes.front[axis]) for axis in (0, 1)),
     ),
-    "scaled-by-a-fixed-number": (
+    "scaled-by-a-fixed-number": Form(
         "fixed",
         "Your scores are divided by the same number for all sizes, such as the sqrt(3) of the loops. There, "
         "d_k is 3; read d_k from the shape of query.",
@@ -134,13 +133,13 @@ NARROW = (
 )
 
 
-def wrong(section: str, *there: str) -> dict[str, Choice]:
-    """The wrong divisors that can occur where these sizes are there, as one knob of ``deviations``.
+def wrong(section: str, *there: str, symbols: Mapping[str, str] | None = None) -> dict[str, Choice]:
+    """The wrong divisors, as one knob of ``deviations``.
 
     ``there``: ``d_model``; ``d_v``; ``heads``; ``tokens``, if queries and keys are as many, else ``lengths``;
     ``front``, if there may be any axes in front; ``fixed``, if the chapter has computed with one size.
     """
-    found = {name: (says, section, of) for name, (needs, says, of) in FORMS.items() if needs in ("", *there)}
+    found = known(FORMS, section, there, symbols)
     if "heads" in there:
         found["scaled-by-d_model"] = NARROW, *found["scaled-by-d_model"][1:]
     return found

@@ -1,11 +1,11 @@
 """How scores become weights, a softmax over the keys, and the wrong forms of it: written once for all."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-from mha_course.exercises import Choice
+from mha_course.exercises import Choice, Form, known
 
 Weigh = Callable[[Tensor], Tensor]
 
@@ -51,32 +51,31 @@ def causal(scores: Tensor) -> Tensor:
     return torch.softmax(scores.masked_fill(hidden, -torch.inf), -1)
 
 
-# For each name: which scores it is about, what is said, and how they are weighed.
-FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]]] = {
-    "softmax-over-queries": (
+FORMS = {
+    "softmax-over-queries": Form(
         "",
         "Your softmax runs over the queries; it should run over the keys, the last axis.",
         (over(-2),),
     ),
-    "softmax-over-heads": (
+    "softmax-over-heads": Form(
         "heads",
-        "Your softmax runs over the heads, so the heads compete with each other. (Without `dim`, "
-        "`F.softmax` runs over axis 1 here.)",
-        (over(1),),
+        "Your softmax runs over the heads, so the heads compete with each other. (`F.softmax` without `dim` "
+        "does the same.)",
+        (over(-3),),
     ),
-    "softmax-over-the-batch": ("heads", "Your softmax runs over the batch, axis 0.", (over(0),)),
-    "softmax-over-an-axis-from-the-front": (
+    "softmax-over-the-batch": Form("batch", "Your softmax runs over the batch, axis 0.", (over(0),)),
+    "softmax-over-an-axis-from-the-front": Form(
         "front",
         "Your softmax runs over an axis counted from the front; the keys are the last axis, dim=-1.",
         (over(0), over(1)),
     ),
-    "softmax-without-dim": (
+    "softmax-without-dim": Form(
         "front",
         "Your softmax runs over axis 0 if there are three axes, and over axis 1 if there are more, as "
         "`F.softmax` does without `dim`. The keys are the last axis: dim=-1.",
         (without_dim,),
     ),
-    "softmax-over-everything": (
+    "softmax-over-everything": Form(
         "",
         "Your softmax runs over several axes at once, or over all scores; each row has its own.",
         (
@@ -84,37 +83,37 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
             lambda scores: torch.softmax(scores.flatten(-2), -1).view(scores.shape),
         ),
     ),
-    "no-softmax": (
+    "no-softmax": Form(
         "",
         "Your function uses the scores as weights: there is no softmax.",
         (lambda scores: scores,),
     ),
-    "softmax-twice": (
+    "softmax-twice": Form(
         "",
         "Your function takes the softmax twice.",
         (lambda scores: torch.softmax(torch.softmax(scores, -1), -1),),
     ),
-    "log-softmax": (
+    "log-softmax": Form(
         "",
         "Your function takes the logarithms of the weights.",
         (lambda scores: torch.log_softmax(scores, -1),),
     ),
-    "not-divided": (
+    "not-divided": Form(
         "",
         "Your weights are exp of the scores, but are not divided by their sum.",
         (torch.exp, shifted),
     ),
-    "divided-by-the-sum": (
+    "divided-by-the-sum": Form(
         "",
         "Your function divides the scores by their sum; the softmax takes exp of them first.",
         (lambda scores: scores / scores.sum(-1, keepdim=True),),
     ),
-    "one-added-to-the-sum": (
+    "one-added-to-the-sum": Form(
         "",
         "Your function adds 1 to the sum of the exponentials, so the weights of a row sum to less than 1.",
         (with_one_more, lambda scores: torch.exp(scores) / (1 + torch.exp(scores).sum(-1, keepdim=True))),
     ),
-    "sigmoid-or-relu": (
+    "sigmoid-or-relu": Form(
         "",
         "Each of your weights comes from its own score alone, by {}. In a softmax, all keys of a row share a "
         "weight of 1.",
@@ -123,12 +122,12 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
             "a ReLU": (torch.relu, lambda scores: torch.relu(scores) / scores.shape[-1]),
         },
     ),
-    "equal-weights": (
+    "equal-weights": Form(
         "",
         "In each row, all your weights are equal: the scores are not used.",
         (lambda scores: torch.full_like(scores, 1 / scores.shape[-1]),),
     ),
-    "small-weights-dropped": (
+    "small-weights-dropped": Form(
         "",
         "Your function sets small weights to 0. A softmax gives some weight to each key.",
         tuple(
@@ -136,7 +135,7 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
             for least in (1e-2, 1e-3)
         ),
     ),
-    "scores-cut-off": (
+    "scores-cut-off": Form(
         "far",
         "Your function cuts the scores off at a largest value, or at a smallest one too: scores beyond it "
         "count the same. Subtract the largest score instead; the weights stay the same.",
@@ -148,7 +147,7 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
             if both or highest < 89  # exp(89) is infinite, with or without a largest value
         ),
     ),
-    "causal-mask-kept": (
+    "causal-mask-kept": Form(
         "self",
         "Your function hides the later tokens from each token, as a decoder does. Nothing is hidden here: "
         "every token sees all tokens.",
@@ -157,20 +156,11 @@ FORMS: dict[str, tuple[str, str, Sequence[Weigh] | Mapping[str, Sequence[Weigh]]
 }
 
 
-def wrong(section: str, *there: str) -> dict[str, Choice]:
+def wrong(section: str | Mapping[str, str], *there: str) -> dict[str, Choice]:
     """The wrong ways to weigh, as one knob of ``deviations``.
 
-    ``there``: ``heads``, for scores ``(batch, heads, n_q, n_k)``; ``front``, for any axes in front; ``far``,
-    if scores are far apart; ``self``, if the tokens attend to each other, and no mask is asked for.
+    ``there``: ``heads``, for scores ``(..., heads, n_q, n_k)``; ``batch``, if a batch is the first axis;
+    ``front``, for any axes in front; ``far``, if scores are far apart; ``self``, if the tokens attend to each
+    other, and no mask is asked for.
     """
-    return {name: (says, section, of) for name, (needs, says, of) in FORMS.items() if needs in ("", *there)}
-
-
-# What is put into the weights where a key is hidden, with the mask of what may be seen.
-FILLED = tuple(
-    lambda weights, mask, low=low: weights.masked_fill(~mask, low) for low in (-torch.inf, -1e9, -1e4, -1e20)
-)
-LATE = (
-    "In your function, hidden keys get minus infinity or a large negative number in the place of a weight, "
-    "after the softmax. Put it into the scores, before the softmax."
-)
+    return known(FORMS, section, there)

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import torch
 
-from mha_course.exercises import Exercise, Mistake, deviations
-from mha_course.exercises import _parts as parts
+from mha_course.exercises import Exercise, Mistake, _heads, deviations
 from mha_course.exercises._results import as_array
 
 
@@ -95,7 +94,7 @@ def _own(x, w, head):
 
 
 def _mix(x):
-    return parts.split(parts.bare_merge(x), x.shape[1])
+    return _heads.split(_heads.bare_merge(x), x.shape[1])
 
 
 def _remove_then_mix(remove, x, w, head):
@@ -129,7 +128,7 @@ def _slices(x, length, head):
 
 
 def _whole(x, w):
-    return parts.merge(x) @ w
+    return _heads.merge(x) @ w
 
 
 STEP = "7 Silence a head"
@@ -369,7 +368,7 @@ MISTAKES = {
         "of another head.",
         STEP,
         tuple(
-            lambda x, w, h, start=start: parts.merge(_others(x, h)) @ _but(w, start(x, h), x.shape[3])
+            lambda x, w, h, start=start: _heads.merge(_others(x, h)) @ _but(w, start(x, h), x.shape[3])
             for start in (lambda x, h: (x.shape[1] - 1) * x.shape[3], lambda x, h: 0, lambda x, h: h)
         ),
     ),
@@ -377,12 +376,12 @@ MISTAKES = {
         "You leave out the head, but w_o keeps all its rows: it has d_v more rows than the merged heads "
         "have columns.",
         STEP,
-        (lambda x, w, h: parts.merge(_others(x, h)) @ w,),
+        (lambda x, w, h: _heads.merge(_others(x, h)) @ w,),
     ),
     "columns-of-heads-left": Mistake(
         "You leave out rows of w_o but keep all heads, so the two no longer fit: leave the head out as well.",
         STEP,
-        (lambda x, w, h: parts.merge(x) @ _but(w, h * x.shape[3], x.shape[3]),),
+        (lambda x, w, h: _heads.merge(x) @ _but(w, h * x.shape[3], x.shape[3]),),
     ),
     "other-rows-subtracted": Mistake(
         "From the whole output you subtract this head times rows of w_o that are not its own.",
@@ -407,7 +406,7 @@ MISTAKES = {
         STEP,
         tuple(
             lambda x, w, h, merge=merge, drop=drop: merge(drop(x, w, h)[0])
-            for merge in (parts.merge, parts.bare_merge, lambda x: x, lambda x: x.sum(1))
+            for merge in (_heads.merge, _heads.bare_merge, lambda x: x, lambda x: x.sum(1))
             for drop in (_zero, lambda x, w, h: (_others(x, h), w))
         ),
     ),
@@ -416,7 +415,7 @@ MISTAKES = {
         STEP,
         tuple(
             lambda x, w, h, merge=merge: merge(_zero(x, w, h)[0]) @ w.mT
-            for merge in (parts.merge, parts.bare_merge)
+            for merge in (_heads.merge, _heads.bare_merge)
         ),
     ),
     "all-rows-of-w_o": Mistake(

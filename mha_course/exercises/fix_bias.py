@@ -2,8 +2,7 @@
 
 import torch
 
-from mha_course.exercises import Exercise, Mistake, deviations
-from mha_course.exercises import _parts as parts
+from mha_course.exercises import Exercise, Mistake, _heads, deviations
 from mha_course.exercises.output_projection import GATHERED, MIXED, ROWS, STEP, own_rows
 from mha_lab import merge_heads
 
@@ -155,8 +154,8 @@ EXERCISE = Exercise(
             "output: add it after the product.",
             BIAS,
             (
-                lambda x, w, b: (parts.merge(x) + b) @ w,
-                lambda x, w, b: (parts.merge(x) + x.shape[1] * b) @ w,
+                lambda x, w, b: (_heads.merge(x) + b) @ w,
+                lambda x, w, b: (_heads.merge(x) + x.shape[1] * b) @ w,
             ),
         ),
         "other-axis-taken-apart": Mistake(

@@ -1,9 +1,11 @@
 """Chapter 10: a causal mask that forgets the cache."""
 
+from functools import partial
+
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, _scale, _softmax, deviations, pieces
+from mha_course.exercises import Exercise, Mistake, _hide, _scale, deviations
 
 
 def fix_cache(query, key, value, old_key, old_value):
@@ -59,18 +61,22 @@ def _triangle(shift):
 RIGHT = _triangle(lambda n_new, n_old, query: n_old)
 
 
-def _weigh(scores, seen):
-    return torch.softmax(scores.masked_fill(~seen, -torch.inf), dim=-1)
+FILLED = _hide.Steps(then=_hide.THEN[:1]).ways(_hide.HIDE[:1], ())
 
 
-def _build(keys=_both, values=_both, mask=RIGHT, divisor=_scale.right, weigh=_weigh):
-    def answer(query, key, value, old_key, old_value):
+def _build(keys=_both, values=_both, mask=RIGHT, divisor=_scale.right, weigh=None, after=lambda sizes: 1.0):
+    """A tuple of answers: a token that sees nothing gets 0, or NaN."""
+
+    def answer(query, key, value, old_key, old_value, weigh):
         joined = keys(old_key, key)
-        scores = query @ joined.mT / divisor(_scale.Sizes.of(query, joined))
+        sizes = _scale.Sizes.of(query, joined)
         seen = mask(query, joined.shape[-2], old_key.shape[-2])
-        return torch.nan_to_num(weigh(scores, seen)) @ values(old_value, value)
+        weights = weigh(query @ joined.mT / divisor(sizes), seen) / after(sizes)
+        return weights @ values(old_value, value)
 
-    return answer
+    return tuple(
+        partial(answer, weigh=way) for way in ((_hide.right, *FILLED) if weigh is None else (weigh,))
+    )
 
 
 STEP = "7 One more word"
@@ -155,26 +161,7 @@ def _in_front(old, new):
 
 
 DIVISORS = _scale.wrong(STEP, "lengths")
-WEIGHTS = {
-    name: (
-        says,
-        STEP,
-        tuple(lambda s, seen, one=one: one(s.masked_fill(~seen, -torch.inf)) for one in pieces(of)),
-    )
-    for name, (says, _, of) in _softmax.wrong(STEP, "heads").items()
-    if not isinstance(of, dict)
-} | {
-    "masked-after-softmax": (
-        "Keys are hidden after the softmax, so the visible weights no longer sum to 1.",
-        STEP,
-        (lambda s, seen: s.softmax(-1) * seen,),
-    ),
-    "filled-after-softmax": (
-        _softmax.LATE,
-        STEP,
-        tuple(lambda s, seen, fill=fill: fill(s.softmax(-1), seen) for fill in _softmax.FILLED),
-    ),
-}
+WEIGHTS = _hide.wrong(STEP, "heads", "batch", but=("mask-inverted", "mask-ignored"), see=_hide.CHAPTER_04)
 KNOBS = {
     "mask": MASKS,
     "keys": {
@@ -195,10 +182,6 @@ KNOBS = {
 }
 
 
-def _both_in_front(mask):
-    return _build(keys=_in_front, values=_in_front, mask=mask)
-
-
 EXERCISE = Exercise(
     answer=fix_cache,
     chapter="10_small_language_model",
@@ -212,14 +195,23 @@ EXERCISE = Exercise(
         "order-swapped": Mistake(
             "The kept keys and values come after the new ones, but the mask expects them first.",
             STEP,
-            (_both_in_front(RIGHT),),
+            _build(keys=_in_front, values=_in_front),
         ),
         "cache-ignored": Mistake(
             "The new tokens see only each other: the kept keys and values are hidden, or left out.",
             STEP,
             (
-                lambda q, k, v, ok, ov: _build()(q, k, v, ok[..., :0, :], ov[..., :0, :]),
+                lambda q, k, v, ok, ov: fix_cache(q, k, v, ok[..., :0, :], ov[..., :0, :]),
                 lambda q, k, v, ok, ov: torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v,
+            ),
+        ),
+        "scaled-after-the-softmax": Mistake(
+            _scale.AFTER,
+            STEP,
+            tuple(
+                answer
+                for after in _scale.afterwards("lengths")
+                for answer in _build(divisor=lambda sizes: 1.0, after=after)
             ),
         ),
         "weights-as-well": Mistake(

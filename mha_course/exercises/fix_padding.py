@@ -3,7 +3,7 @@
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, _softmax, deviations
+from mha_course.exercises import Exercise, Mistake, _hide, deviations
 
 
 def fix_padding(scores, lengths):
@@ -38,34 +38,22 @@ def _real(scores, lengths):
     return torch.arange(scores.shape[-1]) < lengths[:, None]
 
 
-def _fill(scores, mask, hidden=-torch.inf):
-    return torch.softmax(scores.masked_fill(~mask, hidden), -1)
-
-
-def _zero_rows(scores, mask):
-    return mha_lab.masked_softmax(scores, mask)
-
-
-def _axis(dim, hidden=-torch.inf):
-    return lambda s, m: torch.softmax(s.masked_fill(~m, hidden), dim)
-
-
 def _sliced(scores, lengths):
     weights = torch.zeros_like(scores)
     weights[:, :, :lengths] = torch.softmax(scores[:, :, :lengths], -1)
     return weights
 
 
-def _build(
-    real=_real,
-    axes=(lambda r: r[:, None, :],),
-    weigh=(_zero_rows, _fill, lambda s, m: _fill(s, m, -1e9)),
-):
-    """A tuple of answers: each of the ways in which the two pieces may be written."""
-    return tuple(lambda s, n, lay=lay, put=put: put(s, lay(real(s, n))) for lay in axes for put in weigh)
+FILLED = _hide.Steps(then=_hide.THEN[:1]).ways(_hide.HIDE[:2], ())
 
 
-STEP, FUTURE = "3 Hide the padding", "1 Hide the future"
+def _build(real=_real, axes=lambda r: r[:, None, :], weigh=None):
+    """A tuple of answers: each of the ways in which hidden keys may get no weight."""
+    ways = (mha_lab.masked_softmax, *FILLED) if weigh is None else (weigh,)
+    return tuple(lambda s, n, way=way: way(s, axes(real(s, n))) for way in ways)
+
+
+STEP = "3 Hide the padding"
 REAL = {
     "mask-inverted": (
         "Your mask is True at the padding: the real keys are hidden, and the padding is shown.",
@@ -93,109 +81,40 @@ AXES = {
     "masks-queries-not-keys": (
         "Your mask still varies along the query axis: it hides rows, but should hide columns.",
         STEP,
-        ((lambda r: r[:, :, None],),),
+        (lambda r: r[:, :, None],),
     ),
     "masks-queries-too": (
         "Your function hides the padded keys, but also hides every key from the padded queries.",
         STEP,
-        ((lambda r: r[:, :, None] & r[:, None, :],),),
+        (lambda r: r[:, :, None] & r[:, None, :],),
     ),
     "masks-either": (
         "Your mask joins rows and columns with `|`: a pair is hidden only if query and key are both padding.",
         STEP,
-        ((lambda r: r[:, :, None] | r[:, None, :],),),
+        (lambda r: r[:, :, None] | r[:, None, :],),
     ),
     "axis-of-queries-missing": (
         "In your mask, batch and keys are side by side, so the batch lines up with the queries of the "
         "scores, (batch, n, n). Put an axis of size 1, for the queries, between the batch and the keys.",
         STEP,
-        ((lambda r: r,), (lambda r: r[None],)),
+        (lambda r: r, lambda r: r[None]),
     ),
     "an-axis-too-many": (
         "Your mask has four axes, with one for heads; these scores have three, (batch, n, n).",
         STEP,
-        ((lambda r: r[:, None, None, :],), (lambda r: r[:, None, :, None],)),
+        (lambda r: r[:, None, None, :], lambda r: r[:, None, :, None]),
     ),
     "batch-not-in-front": (
         "Your mask does not have the batch as its first axis, as the scores do.",
         STEP,
-        ((lambda r: r[None, :, :, None],), (lambda r: r[None, :, None],), (lambda r: r.mT[:, None, :],)),
+        (lambda r: r[None, :, :, None], lambda r: r[None, :, None], lambda r: r.mT[:, None, :]),
     ),
 }
-WEIGH = {
-    "masked-after-softmax": (
-        "Keys are hidden after the softmax, so the visible weights no longer sum to 1.",
-        "2 Before or after the softmax?",
-        ((lambda s, m: s.softmax(-1) * m,),),
-    ),
-    "filled-after-softmax": (
-        _softmax.LATE,
-        "2 Before or after the softmax?",
-        (tuple(lambda s, m, fill=fill: fill(s.softmax(-1), m) for fill in _softmax.FILLED),),
-    ),
-    "hidden-scores-take-part": (
-        "Hidden scores take part in the softmax, or in the maximum that is subtracted, before they are "
-        "hidden: beside a large hidden score, the visible weights become 0.",
-        "2 Before or after the softmax?",
-        (
-            (
-                lambda s, m: s.softmax(-1) * m / (s.softmax(-1) * m).sum(-1, keepdim=True),
-                lambda s, m: s.softmax(-1) * m / (s.softmax(-1) * m).sum(-1, keepdim=True).clamp(min=1e-9),
-                lambda s, m: (s.softmax(-1) * m / (s.softmax(-1) * m).sum(-1, keepdim=True)).nan_to_num(),
-                lambda s, m: s.softmax(-1) * m / ((s.softmax(-1) * m).sum(-1, keepdim=True) + 1e-9),
-            ),
-        ),
-    ),
-    "exp-overflows": (
-        "Your function takes exp of the scores as they are: above about 88 the result is infinite in "
-        "float32.",
-        "2 Before or after the softmax?",
-        (
-            (
-                lambda s, m: s.exp() * m / (s.exp() * m).sum(-1, keepdim=True),
-                lambda s, m: (s.exp() * m / (s.exp() * m).sum(-1, keepdim=True)).nan_to_num(),
-            ),
-        ),
-    ),
-    "mask-added-as-bool": (
-        "The boolean mask is added to the scores: True counts as 1, and nothing is hidden.",
-        "4 Three conventions",
-        ((lambda s, m: (s + m).softmax(-1),),),
-    ),
-    "scores-multiplied": (
-        "Hidden scores become 0, not -inf: exp(0) is 1, so a hidden key takes part in the softmax.",
-        FUTURE,
-        ((lambda s, m: (s * m).softmax(-1),),),
-    ),
-    "softmax-over-queries": (
-        "The softmax runs over the queries, not over the keys.",
-        FUTURE,
-        (
-            (
-                _axis(1),
-                lambda s, m: _axis(1)(s, m).nan_to_num(),
-                _axis(1, -1e9),
-                lambda s, m: mha_lab.masked_softmax(s.mT, m.mT).mT,
-            ),
-        ),
-    ),
-    "softmax-over-the-batch": (
-        "The softmax runs over the sentences of the batch, not over the keys.",
-        FUTURE,
-        ((_axis(0), _axis(0, -1e9), lambda s, m: _axis(0)(s, m).nan_to_num()),),
-    ),
-    "scores-returned": (
-        "Your function returns scores, with the hidden ones replaced: the softmax is missing.",
-        STEP,
-        (
-            (
-                lambda s, m: s.masked_fill(~m, -torch.inf),
-                lambda s, m: s.masked_fill(~m, -1e9),
-                lambda s, m: s * m,
-            ),
-        ),
-    ),
-}
+WEIGH = _hide.wrong(_hide.HEADINGS, "large", "batch", but=("mask-inverted", "mask-ignored"))
+OFTEN = {  # seen together with others; each pair costs time
+    "masked-after-softmax", "filled-after-softmax", "mask-added-as-bool", "hidden-scores-zero",
+    "softmax-over-queries", "softmax-over-the-batch", "no-softmax",
+}  # fmt: skip
 EXERCISE = Exercise(
     answer=fix_padding,
     chapter="04_masking",
@@ -204,7 +123,7 @@ EXERCISE = Exercise(
     problems=_problems,
     bug=_stub,
     mistakes={
-        **deviations(_build, {"real": REAL, "axes": AXES, "weigh": WEIGH}),
+        **deviations(_build, {"real": REAL, "axes": AXES, "weigh": WEIGH}, alone=WEIGH.keys() - OFTEN),
         "scores-turned": Mistake(
             "Your function swaps queries and keys, in the scores or in the result, but not in the mask.",
             STEP,
@@ -224,14 +143,9 @@ EXERCISE = Exercise(
             "`lengths[:, None]`, each length lines up with every position.",
             STEP,
             (
-                lambda s, n: _zero_rows(s, (torch.arange(s.shape[-1]) < n)[:, None, :]),
-                lambda s, n: _zero_rows(s, (torch.arange(s.shape[-1]) < n[None])[:, None, :]),
+                lambda s, n: mha_lab.masked_softmax(s, (torch.arange(s.shape[-1]) < n)[:, None, :]),
+                lambda s, n: mha_lab.masked_softmax(s, (torch.arange(s.shape[-1]) < n[None])[:, None, :]),
             ),
-        ),
-        "arguments-of-masked-fill": Mistake(
-            "`masked_fill` takes first the mask, and then the value: `masked_fill(~mask, value)`.",
-            STEP,
-            (lambda s, n: s.masked_fill(-torch.inf, ~_real(s, n)),),
         ),
         "all-lengths-at-once": Mistake(
             "One whole number is needed there, but your function gives the lengths of all sentences.",
@@ -242,15 +156,19 @@ EXERCISE = Exercise(
             "Your mask is as wide as the longest sentence of the batch, but the scores are wider.",
             STEP,
             (
-                lambda s, n: _zero_rows(s, mha_lab.padding_mask(n)[:, 0]),
-                lambda s, n: _zero_rows(s, (torch.arange(n.max()) < n[:, None])[:, None]),
-                lambda s, n: _fill(s, (torch.arange(n.max()) < n[:, None])[:, None]),
+                lambda s, n: mha_lab.masked_softmax(s, mha_lab.padding_mask(n)[:, 0]),
+                lambda s, n: mha_lab.masked_softmax(s, (torch.arange(n.max()) < n[:, None])[:, None]),
+                lambda s, n: FILLED[0](s, (torch.arange(n.max()) < n[:, None])[:, None]),
             ),
         ),
         "future-hidden-too": Mistake(
             "Your function hides the future as well as the padding: no causal mask is needed here.",
             STEP,
-            (lambda s, n: _zero_rows(s, _real(s, n)[:, None] & mha_lab.causal_mask(s.shape[-1])),),
+            (
+                lambda s, n: mha_lab.masked_softmax(
+                    s, _real(s, n)[:, None] & mha_lab.causal_mask(s.shape[-1])
+                ),
+            ),
         ),
     },
 )

@@ -3,8 +3,7 @@
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, deviations
-from mha_course.exercises import _parts as parts
+from mha_course.exercises import Exercise, Mistake, _heads, deviations
 from mha_course.exercises.output_projection import MIXED, ROWS, STEP, TWO, own_rows, problems
 
 
@@ -18,7 +17,7 @@ def _build(mixed=lambda x: x, rows=own_rows, gather=lambda written: written):
 
 
 def _output(heads, w_o):
-    return parts.merge(heads) @ w_o
+    return _heads.merge(heads) @ w_o
 
 
 def _too_narrow(heads, w_o):
@@ -61,7 +60,7 @@ GATHERED = {
         STEP,
         (
             lambda written: written.flatten(1, 2),
-            lambda written: parts.merge(written),
+            lambda written: _heads.merge(written),
             lambda written: written.transpose(0, 1).flatten(0, 1),
         ),
     ),
@@ -98,8 +97,8 @@ EXERCISE = Exercise(
             STEP,
             (
                 lambda x, w: mha_lab.split_heads(_output(x, w), x.shape[1]),
-                lambda x, w: parts.bare_view(_output(x, w), x.shape[1]),
-                lambda x, w: parts.interleaved(_output(x, w), x.shape[1]),
+                lambda x, w: _heads.bare_view(_output(x, w), x.shape[1]),
+                lambda x, w: _heads.interleaved(_output(x, w), x.shape[1]),
                 lambda x, w: _output(x, w).unflatten(-1, (x.shape[1], -1)),
             ),
         ),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, _scale, _softmax, deviations
+from mha_course.exercises import Exercise, Mistake, _project, _returned, _scale, _softmax, deviations
 from mha_course.exercises import _results as compare
 
 MODULE, SCORES = "11 Appendix: a module that can learn", "2 Scores: how well does each query match each key?"
@@ -93,18 +93,19 @@ def _gradients(result, parameters):
 class _Pieces(NamedTuple):
     """The solution, put together from pieces."""
 
-    project: Callable = lambda x, q, k, v: (x @ q, x @ k, x @ v)
+    project: Callable = _project.right
     divisor: _scale.Divisor = _scale.right
     weigh: _softmax.Weigh = _softmax.right
     after: _scale.Divisor = lambda sizes: 1.0
-    results: Callable = lambda output, weights: (output, weights)
+    results: Callable = _returned.right
 
     def attend(self, x, w_q, w_k, w_v):
         """The output and the weights, or what the pieces make of them."""
         query, key, value = self.project(x, w_q, w_k, w_v)
         sizes = _scale.Sizes.of(query, key, x.shape[-1], d_v=value.shape[-1])
-        weights = self.weigh(query @ key.mT / self.divisor(sizes)) / self.after(sizes)
-        return self.results(weights @ value, weights)
+        scores = query @ key.mT / self.divisor(sizes)
+        weights = self.weigh(scores) / self.after(sizes)
+        return self.results(weights @ value, weights, scores)
 
 
 def _build(**pieces):
@@ -113,38 +114,12 @@ def _build(**pieces):
 
 
 SIZES = "d_model", "d_v", "tokens", "front"
+MATRICES = {f"w_{one}": f"`{one}_proj`" for one in "qkv"}
 KNOBS = {
-    "project": {
-        "query-and-key-swapped": (
-            "Query and key have changed places: `q_proj` should make the queries, and `k_proj` the keys.",
-            SCORES,
-            (lambda x, q, k, v: (x @ k, x @ q, x @ v),),
-        ),
-        "one-projection-for-both": (
-            "`q_proj` makes both the queries and the keys. The keys need `k_proj`.",
-            SCORES,
-            (lambda x, q, k, v: (x @ q, x @ q, x @ v),),
-        ),
-    },
+    "project": _project.wrong(SCORES, symbols=MATRICES),
     "divisor": _scale.wrong(ROOT, *SIZES),
     "weigh": _softmax.wrong(WEIGHTS, "front", "self"),
-    "results": {
-        "output-only": (
-            "Your module returns the output without the weights.",
-            MODULE,
-            (lambda output, weights: output,),
-        ),
-        "weights-only": (
-            "Your module returns the weights without the output.",
-            MODULE,
-            (lambda output, weights: weights,),
-        ),
-        "weights-first": (
-            "Your module returns the weights first. The output comes first.",
-            MODULE,
-            (lambda output, weights: (weights, output),),
-        ),
-    },
+    "results": _returned.wrong(MODULE, {"Your function": "Your module"}),
 }
 
 

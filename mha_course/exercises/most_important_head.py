@@ -3,8 +3,7 @@
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, deviations
-from mha_course.exercises import _parts as parts
+from mha_course.exercises import Exercise, Mistake, _heads, deviations
 from mha_course.exercises.output_projection import BREAK, ROWS, STEP, own_rows
 
 
@@ -178,8 +177,8 @@ EXERCISE = Exercise(
             "to all columns of it: cut before the product, not after it.",
             STEP,
             (
-                lambda x, w: mha_lab.split_heads(parts.merge(x) @ w, len(x)).norm(dim=-1).argmax(0),
-                lambda x, w: parts.bare_view(parts.merge(x) @ w, len(x)).norm(dim=-1).argmax(0),
+                lambda x, w: mha_lab.split_heads(_heads.merge(x) @ w, len(x)).norm(dim=-1).argmax(0),
+                lambda x, w: _heads.bare_view(_heads.merge(x) @ w, len(x)).norm(dim=-1).argmax(0),
             ),
         ),
         "all-rows-of-w_o": Mistake(

@@ -2,8 +2,7 @@
 
 import torch
 
-from mha_course.exercises import Exercise, Mistake, deviations
-from mha_course.exercises import _parts as parts
+from mha_course.exercises import Exercise, Mistake, _heads, deviations
 
 
 def output_projection(heads, w_o):
@@ -47,13 +46,13 @@ MIXED = {
         "Your heads are merged without swapping tokens and heads first, so the numbers of several tokens "
         "are in one row (chapter 03, step 4).",
         ONE,
-        (lambda x: parts.split(parts.bare_merge(x), x.shape[1]),),
+        (lambda x: _heads.split(_heads.bare_merge(x), x.shape[1]),),
     ),
     "other-axes-swapped": (
         "Your function swaps other axes before it merges the heads; tokens and heads are the axes 1 and 2.",
         ONE,
         tuple(
-            lambda x, axes=axes: parts.split(
+            lambda x, axes=axes: _heads.split(
                 x.transpose(*axes).reshape(x.shape[0], x.shape[2], -1), x.shape[1]
             )
             for axes in ((2, 3), (1, 3), (0, 1))
@@ -150,18 +149,18 @@ EXERCISE = Exercise(
         "no-output-projection": Mistake(
             "Your function returns the heads side by side: w_o is not used.",
             TWO,
-            (lambda x, w: parts.merge(x),),
+            (lambda x, w: _heads.merge(x),),
         ),
         "no-output-projection-and-merge-without-transpose": Mistake(
             "Your function does not use w_o. And it merges without swapping tokens and heads first.",
             TWO,
-            (lambda x, w: parts.bare_merge(x),),
+            (lambda x, w: _heads.bare_merge(x),),
             ("no-output-projection", "merge-without-transpose"),
         ),
         "projection-transposed": Mistake(
             "Your function multiplies by the transpose of w_o, as nn.Linear does with its weight.",
             TWO,
-            (lambda x, w: parts.merge(x) @ w.mT, lambda x, w: parts.bare_merge(x) @ w.mT),
+            (lambda x, w: _heads.merge(x) @ w.mT, lambda x, w: _heads.bare_merge(x) @ w.mT),
         ),
         "not-merged": Mistake(
             "Your function multiplies by w_o before the heads are side by side: a row of one head has d_v "
@@ -173,7 +172,7 @@ EXERCISE = Exercise(
             "In your function the tensor for the output is num_heads * d_v wide; the output has as many "
             "columns as w_o.",
             TWO,
-            (lambda x, w: torch.zeros_like(parts.merge(x)).add_(x[:, 0] @ own_rows(x, w)[0]),),
+            (lambda x, w: torch.zeros_like(_heads.merge(x)).add_(x[:, 0] @ own_rows(x, w)[0]),),
         ),
     },
 )

@@ -5,8 +5,7 @@ import math
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, _scale, _softmax, deviations
-from mha_course.exercises import _parts as parts
+from mha_course.exercises import Exercise, Mistake, _heads, _scale, _scores, _softmax, deviations
 
 
 def per_head_weights(query, key, num_heads):
@@ -30,13 +29,9 @@ def _problems(rng):
     yield torch.tensor([[[8.2, 1.0]]]), torch.tensor([[[1.0, 1.0], [0.0, 2.0]]]), 2
 
 
-def _product(q, k):
-    return q @ k.mT
-
-
 def _build(
-    cut=parts.split,
-    product=_product,
+    cut=_heads.split,
+    product=_scores.right,
     divisor=_scale.right,
     weigh=_softmax.right,
     result=lambda w: w,
@@ -50,53 +45,14 @@ def _build(
     return answer
 
 
-def _overlapping(x, heads):
-    d_k = x.shape[-1] // heads
-    return torch.stack([x[..., h : h + d_k] for h in range(heads)], 1)
-
-
 VIEW, BARE, STACK = "2 What view does", "3 The bare view", "5 Four ways to write it"
 ROOT = "6 A loop over heads equals one wide projection and a split"
 SIZES = "d_model", "heads", "lengths"
 KNOBS = {
-    "cut": {
-        "view-without-transpose": (
-            "Your heads come from a bare view: several pieces of one token land in the same head.",
-            BARE,
-            (parts.bare_view,),
-        ),
-        "heads-interleaved": (
-            "Your heads take the columns in turn: head h gets columns h, h + num_heads and so on. It should "
-            "get d_k neighbouring columns.",
-            VIEW,
-            (parts.interleaved,),
-        ),
-        "heads-overlap": (
-            "Your heads begin at columns 0, 1, 2 and so on, and overlap; head h should begin at column h * "
-            "d_k.",
-            BARE,
-            (_overlapping,),
-        ),
-        "pieces-of-num_heads": (
-            "Your rows are cut into d_k pieces of num_heads columns; cut them into num_heads pieces of d_k.",
-            VIEW,
-            (lambda x, h: x.unflatten(-1, (-1, h)).transpose(1, 2),),
-        ),
-    },
-    "product": {
-        "queries-and-keys-swapped": (
-            "Your scores have keys as rows and queries as columns.",
-            ROOT,
-            (lambda q, k: k @ q.mT,),
-        ),
-        "one-tensor-for-both": (
-            "Your function uses one of query and key twice, and does not use the other.",
-            ROOT,
-            (lambda q, k: q @ q.mT, lambda q, k: k @ k.mT),
-        ),
-    },
+    "cut": _heads.wrong({"": BARE, "view": VIEW}, "product"),
+    "product": _scores.wrong(ROOT, "heads"),
     "divisor": _scale.wrong(ROOT, *SIZES),
-    "weigh": _softmax.wrong(ROOT, "heads"),
+    "weigh": _softmax.wrong(ROOT, "heads", "batch"),
     "result": {
         "weights-averaged-over-heads": (
             "Your function returns the mean or the sum over the heads; each head has its own weights.",
@@ -118,39 +74,6 @@ KNOBS = {
             ROOT,
             (lambda w: w.mT,),
         ),
-    },
-}
-ALONE = {  # these raise, or hide what else is wrong: they are not tried in pairs
-    "cut": {
-        "not-transposed": (
-            "Heads and tokens are not swapped after the cut, so the product pairs heads with heads, within "
-            "one token.",
-            BARE,
-            (lambda x, h: x.unflatten(-1, (h, -1)),),
-        ),
-    },
-    "product": {
-        "key-not-transposed": (
-            "Your function multiplies query and key without turning the rows of key into columns.",
-            ROOT,
-            (lambda q, k: q @ k,),
-        ),
-        "wrong-axes-of-key-swapped": (
-            "Your function swaps other axes of key, not the last two: `transpose(-2, -1)` or `.mT` swaps "
-            "those.",
-            ROOT,
-            tuple(
-                lambda q, k, axes=axes: q @ k.transpose(*axes)
-                for axes in ((1, 2), (0, 1), (0, 2), (0, 3), (1, 3))
-            ),
-        ),
-        "summed-over-tokens": (
-            "Your product sums over the tokens, and pairs columns with columns.",
-            ROOT,
-            (lambda q, k: q.mT @ k,),
-        ),
-    },
-    "result": {
         "one-head-only": (
             "Your function returns the weights of one head. Does the loop return in its first iteration, or "
             "keep only its last?",
@@ -177,6 +100,10 @@ ALONE = {  # these raise, or hide what else is wrong: they are not tried in pair
         ),
     },
 }
+ALONE = {
+    *_scores.ALONE, "not-transposed", "one-head-only", "one-head-in-all", "heads-in-the-batch",
+    "joined-not-stacked",
+}  # fmt: skip
 
 
 def _fetched(*results):
@@ -184,8 +111,8 @@ def _fetched(*results):
 
     def answer(query, key, heads):
         weights = per_head_weights(query, key, heads)
-        output = weights @ parts.split(key, heads)
-        found = [(output, weights, parts.merge(output))[i] for i in results]
+        output = weights @ _heads.split(key, heads)
+        found = [(output, weights, _heads.merge(output))[i] for i in results]
         return found[0] if len(found) == 1 else tuple(found)
 
     return answer
@@ -217,8 +144,7 @@ EXERCISE = Exercise(
     points=2,
     problems=_problems,
     mistakes={
-        **deviations(_build, KNOBS),
-        **deviations(_build, ALONE, pairs=False),
+        **deviations(_build, KNOBS, alone=ALONE),
         "not-split": Mistake(
             "Your function does not split: all of d_model goes into one dot product, scaled or not.",
             ROOT,
@@ -257,7 +183,7 @@ EXERCISE = Exercise(
             BARE,
             tuple(
                 lambda q, k, h, turn=turn: torch.softmax(
-                    parts.split(q, h) @ turn(k, h) / math.sqrt(q.shape[-1] // h), -1
+                    _heads.split(q, h) @ turn(k, h) / math.sqrt(q.shape[-1] // h), -1
                 )
                 for turn in (
                     lambda k, h: k.reshape(len(k), h, -1, k.shape[1]),
@@ -269,8 +195,8 @@ EXERCISE = Exercise(
             "Your function splits only one of query and key.",
             ROOT,
             (
-                lambda q, k, h: torch.softmax(parts.split(q, h) @ k.mT / math.sqrt(q.shape[-1] // h), -1),
-                lambda q, k, h: torch.softmax(q @ parts.split(k, h).mT / math.sqrt(q.shape[-1] // h), -1),
+                lambda q, k, h: torch.softmax(_heads.split(q, h) @ k.mT / math.sqrt(q.shape[-1] // h), -1),
+                lambda q, k, h: torch.softmax(q @ _heads.split(k, h).mT / math.sqrt(q.shape[-1] // h), -1),
             ),
         ),
         "scaled-after-the-softmax": Mistake(

@@ -6,7 +6,7 @@ import torch
 
 import mha_lab
 from mha_course.exercises import Exercise, Mistake, deviations
-from mha_course.exercises._parts import interleaved
+from mha_course.exercises._heads import interleaved
 
 
 def split_heads(x, num_heads):

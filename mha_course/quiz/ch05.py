@@ -153,7 +153,7 @@ def shape_of_weights(rng):
     batch, n, num_heads, d_k = (2, 5, 3, 2) if rng is None else rng.primes(4)
     d_model = num_heads * d_k
     ideas = {
-        "d_k-heads": "Here the number of heads and d_k are swapped.",
+        "pieces-of-num_heads": "Here the number of heads and d_k are swapped.",
         "weights-averaged-over-heads": "Each head has weights of its own. They are not averaged.",
     }
     x, matrices = torch.zeros(batch, n, d_model), 4 * [torch.eye(d_model)]

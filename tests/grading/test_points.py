@@ -163,7 +163,7 @@ def test_of_a_cell_that_shows_much_what_fits_into_a_line_is_kept():
 
 IMPORTED = {
     "from mha_course.exercises.split_heads import split_heads": 0,
-    "from mha_course.exercises._parts import split as split_heads": 1,
+    "from mha_course.exercises._heads import split as split_heads": 1,
 }
 
 

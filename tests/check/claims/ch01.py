@@ -62,6 +62,11 @@ def no_form(got):
     return not (isinstance(got, tuple) and len(got) in (2, 3)) and np.shape(got)[:1] != (1,)
 
 
+def alone(got):
+    """Without a ``None`` in the place of the weights."""
+    return got[0] if isinstance(got, tuple) and got[1] is None else got
+
+
 def widths_of(problem):
     """The shapes of the weights of q_proj, k_proj and v_proj: the output width comes first."""
     return np.array([w.shape[::-1] for w in problem[4:]])
@@ -81,11 +86,11 @@ LEARNABLE = {
     "more-parameters": lambda problem, got: got[2] > 0,
     "no-forward": lambda problem, got: isinstance(got, tuple) and len(got) == 1 and got[0] is None,
     "no-gradient": lambda problem, got: same(got[0], head_of(problem)) and 0 < got[1] <= 3,
-    "output-only": lambda problem, got: same(got[0], head_of(problem)[0]),
+    "output-only": lambda problem, got: same(alone(got[0]), head_of(problem)[0]),
     "weights-only": lambda problem, got: same(got[0], head_of(problem)[1]),
     "weights-first": lambda problem, got: same(got[0], head_of(problem)[::-1]),
-    "query-and-key-swapped": lambda problem, got: same(got[0], head_of(problem, swapped=True)),
-    "one-projection-for-both": lambda problem, got: same(got[0], head_of(problem, both=True)),
+    "queries-and-keys-swapped": lambda problem, got: same(got[0], head_of(problem, swapped=True)),
+    "keys-from-w_q": lambda problem, got: same(got[0], head_of(problem, both=True)),
     "not-scaled": lambda problem, got: same(got[0], head_of(problem, divide=lambda d: 1)),
     "scaled-by-d_k": lambda problem, got: same(got[0], head_of(problem, divide=lambda d: d)),
 }
