@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable
 from importlib import import_module
 from types import FunctionType, ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -193,13 +194,9 @@ class Gemma2Attention(LlamaAttention):
         return self.o_proj(output.reshape(*input_shape, -1)), weights
 
 
-FILES = {
-    LlamaAttention: "llama",
-    Qwen3Attention: "qwen3",
-    GPTNeoXAttention: "gpt_neox",
-    Gemma2Attention: "gemma2",
+CLASSES = {
+    layer.__name__: layer for layer in (LlamaAttention, Qwen3Attention, GPTNeoXAttention, Gemma2Attention)
 }
-CLASSES = {layer.__name__: layer for layer in FILES}
 
 
 def given(layer: nn.Module, n: int) -> dict[str, Tensor | tuple[Tensor, Tensor]]:
@@ -247,6 +244,27 @@ def code(thing: type | Callable) -> str:
     return ast.unparse(tree)
 
 
+def edited(thing: type | Callable, changes: dict[str, str], **names: Any) -> Any:
+    """The same class or function with other lines, to try what they change.
+
+    Args:
+        thing: a class or a function.
+        changes: texts of ``code(thing)``, and what replaces them.
+        names: other values of names that the code uses.
+
+    >>> edited(rotate_half, {"-x2": "x2"})(torch.arange(4))
+    tensor([2, 3, 0, 1])
+    """
+    text = code(thing)
+    for old, new in changes.items():
+        if old not in text:
+            expect.fail(ValueError, "changes", f"texts of the code of {thing.__name__}", repr(old))
+        text = text.replace(old, new)
+    space = vars(import_module(thing.__module__)) | names
+    exec(text, space)
+    return space[thing.__name__]
+
+
 def original_code(name: str) -> str:
     """The code of an attention class in the installed ``transformers``; without it, that of our short form.
 
@@ -271,9 +289,10 @@ def compared(layer: nn.Module, x: Tensor) -> float | None:
         x: ``(batch, n, hidden_size)``.
     """
     _checked(layer)
-    folder, name = FILES[type(layer)], type(layer).__name__
+    name = type(layer).__name__
+    folder, file = _place(name)
     try:
-        file = import_module(f"transformers.models.{folder}.modeling_{folder}")
+        file = import_module(f"transformers.models.{folder}.{file}")
         configuration = import_module(f"transformers.models.{folder}.configuration_{folder}")
     except ImportError:
         return None
@@ -314,5 +333,5 @@ def _place(name: str) -> tuple[str, str]:
 
 
 def _checked(layer: object) -> None:
-    if type(layer) not in FILES:
+    if type(layer).__name__ not in CLASSES:  # an edited one, too
         expect.fail(TypeError, "layer", f"one of {', '.join(CLASSES)}", type(layer).__name__)

@@ -86,10 +86,27 @@ def test_code_has_no_annotations_and_no_descriptions():
     assert "def forward(self, hidden_states, position_embeddings, attention_mask):" in code(GPTNeoXAttention)
 
 
+def test_an_edited_class_has_the_new_line_and_leaves_the_old_class_alone():
+    x, layer, edited = torch.randn(3, 7, 24), made("LlamaAttention"), reading.edited
+    repeated, tiled = "repeat_kv(key, module.num_key_value_groups)", "key.repeat(1, 3, 1, 1)"
+    kinds = {
+        "the same": edited(reading.LlamaAttention, {"scaling = self": "scaling = 1 * self"}),
+        "scaled": edited(reading.LlamaAttention, {"scaling = self": "scaling = 2 * self"}),
+        "tiled": edited(reading.LlamaAttention, {}, attend=edited(reading.attend, {repeated: tiled})),
+    }
+    for name, kind in kinds.items():
+        other = kind(**LAYERS["LlamaAttention"])
+        other.load_state_dict(layer.state_dict())
+        with torch.no_grad():
+            outputs = [one(x, **given(one, 7))[0] for one in (layer, other)]
+        assert torch.equal(*outputs) == (name == "the same")
+
+
 @pytest.mark.unchecked
 def test_wrong_arguments_get_one_sentence():
     wrong = (
         (lambda: code(5), TypeError, "expected a class or a function"),
+        (lambda: reading.edited(reading.attend, {"keys": "key"}), ValueError, "texts of the code of attend"),
         (lambda: original_code("Attention of Llama"), ValueError, "a class of published.census"),
         (lambda: given(torch.nn.Linear(2, 3), 5), TypeError, "one of LlamaAttention, Qwen3Attention"),
         (lambda: compared(torch.nn.Linear(2, 3), torch.ones(1, 2, 2)), TypeError, "one of LlamaAttention"),
