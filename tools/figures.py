@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mha_course.chapters import story_model, variants
+from mha_course.chapters.sparse import choose
 from mha_lab import (
     MultiHeadAttention,
     causal_mask,
@@ -262,6 +263,20 @@ def heads_that_work_together() -> Figure:
     return figure
 
 
+def state_in_place_of_a_cache() -> Figure:
+    """A card: what is left of earlier writes in a state that fades, and the few keys that are read."""
+    visible, scores = causal_mask(8), torch.sin(5 * torch.arange(64.0)).view(8, 8)
+    fading = torch.full((8,), 0.75).log().cumsum(0)
+    left = (fading[:, None] - fading).exp() * visible
+    read = choose(scores, 3, visible)
+    figure, axes = plt.subplots(1, 2, figsize=CARD, layout="constrained")
+    both = torch.stack([left, masked_softmax(torch.zeros(8, 8), read)])
+    plot.head_heatmaps(both, mask=visible, annotate=False, titles=["fading", "few read"], axes=axes)
+    for ax in axes:
+        bare(ax)
+    return figure
+
+
 # A figure with the name of a chapter is the picture of its card on the website's first page.
 FIGURES: dict[str, Callable[[], Figure]] = {
     "memory_map": memory_map,
@@ -281,6 +296,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "12_smaller_caches": smaller_caches,
     "13_longer_texts": longer_texts,
     "14_heads_that_work_together": heads_that_work_together,
+    "16_a_state_in_place_of_a_cache": state_in_place_of_a_cache,
 }
 
 

@@ -1,0 +1,98 @@
+"""Reasons of chapter 16, each tried with the smallest experiment that could refute it."""
+
+import itertools
+
+import pytest
+import torch
+
+from mha_course.chapters import delta, sparse, story_model
+from mha_lab import causal_mask
+
+SEEDS = range(5)
+
+
+def test_two_keys_read_each_other_by_their_dot_product():
+    value = torch.tensor([[4.0], [10.0]])
+    for x, y in ((0.6, 0.8), (0.0, 1.0), (-0.8, 0.6)):
+        key = torch.tensor([[1.0, 0.0], [x, y]])
+        _, state = delta.decayed_linear_attention(key, key, value)
+        assert (key @ state).flatten().tolist() == pytest.approx([4 + 10 * x, 4 * x + 10])
+
+
+def right(read, values, place):
+    """As in the chapter: the share of keys whose read is closest to the value at its place."""
+    return (torch.cdist(read, values).argmin(-1) == place).float().mean().item()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_pairs_written_once_are_found_more_often_if_they_are_only_added(seed):
+    """The newest pair is exact; what an earlier key reads changes with each write, erasing included."""
+    torch.manual_seed(seed)
+    shares = []
+    for n in (4, 16, 64):
+        k, v = delta.unit(torch.randn(200, n, 16)), torch.randn(200, n, 16)
+        _, added = delta.decayed_linear_attention(k, k, v)
+        output, replaced = delta.delta_rule(k, k, v, torch.ones(200, n, 1))
+        torch.testing.assert_close(output[:, -1], v[:, -1], atol=1e-3, rtol=1e-3)
+        shares.append([right(k @ state, v, torch.arange(n)) for state in (added, replaced)])
+    assert all(a > b for a, b in itertools.pairwise(shares))  # both fall
+    assert all(adds > replaces for adds, replaces in shares[1:])
+    k = delta.unit(torch.randn(1, 2, 16))  # erasing alone: the second key writes a value of zeros
+    values = torch.tensor([[[1.0], [0.0]]])
+    _, state = delta.delta_rule(k, k, values, torch.ones(1, 2, 1))
+    assert abs((k[:, 0] @ state).item() - 1) == pytest.approx((k[0, 0] @ k[0, 1]).square().item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_new_value_is_found_most_often_if_the_old_one_is_erased(seed):
+    torch.manual_seed(seed)
+    for m in (2, 4, 8, 16):
+        k = delta.unit(torch.randn(200, m, 16))
+        again, v, ones = k.repeat(1, 4, 1), torch.randn(200, 4 * m, 16), torch.ones(200, 4 * m, 1)
+        states = (
+            delta.decayed_linear_attention(again, again, v)[1],
+            delta.decayed_linear_attention(again, again, v, 0.9 * ones)[1],
+            delta.delta_rule(again, again, v, ones)[1],
+        )
+        adds, fades, erases = (right(k @ state, v, torch.arange(3 * m, 4 * m)) for state in states)
+        assert adds < fades < erases
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_layer_continues_a_repetition_if_its_keys_are_those_of_the_token_before(seed):
+    """Without the convolution it finds the token itself, with softmax attention in place of the rule, too."""
+    torch.manual_seed(seed)
+    text = torch.randperm(11)
+    text = torch.cat([text, text[:5]])
+    own = torch.nn.functional.one_hot(text).float()
+    before, _ = delta.short_convolution(own, torch.tensor([[1.0, 0.0]]).expand(11, 2))
+    for keys, expected in ((before, text[1:6]), (own, text[:5])):
+        output, _ = delta.delta_rule(own, keys, own, torch.ones(16, 1))
+        assert torch.equal(output[-5:].argmax(-1), expected)
+        weights = (30 * own @ keys.mT).masked_fill(~causal_mask(16), -torch.inf).softmax(-1)
+        assert torch.equal((weights @ own)[-5:].argmax(-1), expected)
+
+
+@pytest.mark.parametrize(("length", "rate"), [(2.0, 1.0), (2.0, 0.25), (1.0, 0.5), (1.5, 0.8), (1.5, 0.9)])
+def test_the_error_is_multiplied_by_one_minus_the_rate_times_the_squared_length(length, rate):
+    key = torch.tensor([[length, 0.0]]).expand(9, 2)
+    output, _ = delta.delta_rule(key, key, torch.ones(9, 1), torch.full((9, 1), rate))
+    factor = 1 - rate * length**2
+    errors = output.flatten() - 1
+    assert errors.tolist() == pytest.approx([-(factor ** (i + 1)) for i in range(9)], rel=1e-4)
+    assert (errors[-1].abs() > 1) == (rate * length**2 > 2)
+
+
+def test_another_query_chooses_other_keys():
+    """In the story model, with 4 keys for each query: the last two queries together read more than 4."""
+    stories, _ = story_model.sample(50, seed=7)
+    model, seen = story_model.load(), []
+    attention = model.blocks[1].attention
+    attention.register_forward_pre_hook(lambda _, x: seen.append(x[0]))
+    with torch.no_grad():
+        model(stories)
+        query, key, _ = attention.project(seen[0], seen[0], seen[0])
+    q, k = sparse.narrowed(query, key, 4)
+    chosen = sparse.choose(sparse.index_scores(q, k, torch.ones(q.shape[:3])), 4, causal_mask(30))
+    together = (chosen[:, -2] | chosen[:, -1]).sum(dim=-1)
+    assert (together > 4).float().mean() > 0.5
