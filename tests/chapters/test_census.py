@@ -184,6 +184,8 @@ def test_calls_of_something_else_get_one_sentence():
         rebuild([*calls_of(Original()), *calls_of(Original())])
     with pytest.raises(TypeError, match=r"^calls: expected a Call, got Linear"):
         rebuild([linear, linear])
+    with pytest.raises(TypeError, match=r"^model: expected a Module, got str"), observed("gpt2"):
+        pass
 
 
 # The census
