@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from mha_course._expect import instance
+
 MOST_PARTS = 60  # a module with more parts is a model, and not one layer
 
 
@@ -37,7 +39,11 @@ def observed(model: nn.Module) -> Iterator[list[Call]]:
     ...     output = layer(torch.randn(2, 5, 6))
     >>> [type(call.module).__name__ for call in calls]
     ['MultiheadAttention']
+
+    Raises:
+        TypeError: ``model`` is no module.
     """
+    instance("model", model, nn.Module)
     stack: list[Call] = []
     found: list[Call] = []
 

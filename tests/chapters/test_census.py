@@ -45,6 +45,7 @@ class Original(nn.Module):
             q, k = apply_rotary(q, **turn), apply_rotary(k, **turn)
         if take("norm") == "after":
             q, k = self.norm(q), self.norm(k)
+        q = q * take("times", 1)
         groups = HEADS // KV_HEADS
         share = (
             (lambda x: x.repeat(1, groups, 1, 1))
@@ -102,6 +103,11 @@ CASES = [
     ({"norm": "before", "base": 100}, "causal", {"norm": "RMSNorm"}),
     ({"norm": "after", "base": 100}, "causal", {"norm": "RMSNorm"}),
     ({"scale": 0.3}, "full", {"scale": "0.3"}),
+    ({"scale": 1, "times": D_K**-0.5}, "full", {"scale": "1/sqrt(d_k)"}),
+    ({"scale": 1, "times": D_K**-0.5, "base": 100}, "full", {"scale": "1/sqrt(d_k)"}),
+    ({"scale": 1, "times": D_K**-0.5, "norm": "after", "base": 100}, "full", {"scale": "1/sqrt(d_k)"}),
+    ({"scale": 1, "times": 0.5, "norm": "before", "base": 100}, "full", {"scale": "0.5"}),
+    ({"scale": 1}, "full", {"scale": "1"}),
     ({"cap": 2.0}, "causal", {"cap": None}),
     ({"sinks": True, "base": 100}, "causal", {"sinks": True}),
     ({"gate": True}, "causal", {"gate": True}),
@@ -178,6 +184,8 @@ def test_calls_of_something_else_get_one_sentence():
         rebuild([*calls_of(Original()), *calls_of(Original())])
     with pytest.raises(TypeError, match=r"^calls: expected a Call, got Linear"):
         rebuild([linear, linear])
+    with pytest.raises(TypeError, match=r"^model: expected a Module, got str"), observed("gpt2"):
+        pass
 
 
 # The census
