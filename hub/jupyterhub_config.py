@@ -7,6 +7,7 @@ apart. The hub runs as root, because only root can start a server as somebody el
 import asyncio
 import os
 import pwd
+import resource
 import subprocess
 import sys
 from collections import defaultdict
@@ -20,7 +21,7 @@ from jupyterhub.handlers.login import LoginHandler
 from jupyterhub.spawner import LocalProcessSpawner
 from jupyterhub.utils import wait_for_http_server
 from tornado.httpserver import HTTPServer
-from tornado.web import HTTPError
+from tornado.web import Finish, HTTPError
 
 sys.path.insert(0, str(Path(__file__).parent))
 import accounts
@@ -51,6 +52,15 @@ class OwnLogin(LoginHandler):
         site = self.request.headers.get("Sec-Fetch-Site", "none")
         if self.request.method == "POST" and site not in ("none", "same-origin"):
             raise HTTPError(403, "Log in with the form on this page.")
+
+    def check_xsrf_cookie(self):
+        """A page can set a token of another form for all names, before which ours is not read: delete it."""
+        try:
+            super().check_xsrf_cookie()
+        except HTTPError as wrong:
+            self.set_header("Clear-Site-Data", '"cookies"')
+            self.redirect(self.request.uri)
+            raise Finish from wrong
 
 
 # Who may log in: the accounts of the class list, with the passwords of this machine (PAM). A student changes
@@ -100,7 +110,8 @@ if not os.environ["ONE_NAME"]:
     c.JupyterHub.subdomain_host = os.environ["HUB_URL"]
     c.JupyterHub.cookie_host_prefix_enabled = os.environ["HUB_URL"].startswith("https:")
 # What anybody sends is read into root's memory, and notes of tokens and options of servers into its database.
-HTTPServer.configure(None, max_body_size=2**16)
+# Who opens a connection and sends nothing, or only the beginning of a request, keeps it for these seconds.
+HTTPServer.configure(None, max_body_size=2**16, idle_connection_timeout=20, body_timeout=20)
 c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{os.environ['HUB_PORT']}"
 c.ConfigurableHTTPProxy.should_start = False
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{os.environ['PROXY_PORT']}"
@@ -168,8 +179,10 @@ class ClassSpawner(LocalProcessSpawner):
         """Nothing of a student goes on when the server has ended; the teacher may be grading."""
         if (name := self.user.name) != TEACHER:
             await asyncio.to_thread(accounts.end, [name])
-            empty = ["runuser", "-u", name, "--", "find", str(self.private), "-mindepth", "1", "-delete"]
-            await asyncio.to_thread(subprocess.run, empty, cwd="/", check=False)
+            # Without the hub's environment: what runs as the student can be read by the student.
+            mine = ["find", str(self.private), "/dev/shm", "-mindepth", "1", "-user", name, "-delete"]
+            options = {"cwd": "/", "env": {"PATH": "/usr/sbin:/usr/bin"}, "capture_output": True}
+            await asyncio.to_thread(subprocess.run, ["runuser", "-u", name, "--", *mine], **options)
 
     def make_preexec_fn(self, name):
         """What runs between fork and exec, still as root."""
@@ -179,6 +192,7 @@ class ClassSpawner(LocalProcessSpawner):
 
         def prepare():
             limits.enter(entries)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limits.FILES, limits.FILES))
             os.umask(0o077)
             become()
 

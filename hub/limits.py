@@ -11,6 +11,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 OURS = "mha-hub"
 PERIOD = 100_000  # microseconds, over which the share of the processors is counted
 PROCESSES = 400
+FILES = 1024  # open files and connections of a process
 
 
 def settings(memory: int, cpu: float, version: int) -> dict[str, dict[str, str]]:

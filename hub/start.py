@@ -6,7 +6,9 @@ library is used here, because nothing else is installed yet. The settings are en
 
 import hashlib
 import importlib.util
+import json
 import os
+import resource
 import secrets
 import shutil
 import signal
@@ -38,8 +40,8 @@ SETTINGS = {
 }
 NEEDED = {
     "node": "nodejs", "npm": "npm", "git": "git", "bwrap": "bubblewrap", "setpriv": "util-linux",
-    "pkill": "procps",
 }  # fmt: skip
+LOG = 50_000_000  # bytes of a log file
 LONGEST = 40  # letters of HUB: the sockets of a kernel are below it, and Linux takes 107 letters
 # What the teacher's account runs: like `nbgrader release_assignment`, for all chapters in one process. Then
 # the files, and no links, go into the folder that students pull from.
@@ -127,6 +129,7 @@ def install(hub: Path) -> None:
             shutil.copy(here / name, hub)
         run("npm", "ci", "--silent", "--prefix", hub)
         (hub / ".installed").write_text(new)
+    shutil.copy(here / "proxy.mjs", hub)
     etc = env / "etc" / "jupyter"
     (etc / "labconfig").mkdir(parents=True, exist_ok=True)
     for name in ("nbgrader_config.py", "jupyter_server_config.json", "jupyter_server_config.py"):
@@ -171,16 +174,19 @@ def hand_out(hub: Path, teacher: str) -> None:
 
 
 def proxy(settings: dict[str, str]) -> list[str]:
-    """The command of configurable-http-proxy; its token is in the environment."""
+    """The command of proxy.mjs; its token is in the environment."""
     ip, port = names.listening(settings)
-    command = [f"{settings['HUB']}/node_modules/.bin/configurable-http-proxy"]
-    command += ["--ip", ip, "--port", str(port)]
-    command += [] if settings["ONE_NAME"] else ["--host-routing"]
-    command += ["--api-ip", "127.0.0.1", "--api-port", settings["PROXY_PORT"], "--log-level", "warn"]
-    command += ["--error-target", f"http://127.0.0.1:{settings['HUB_PORT']}/hub/error"]
-    return command + (
-        ["--ssl-cert", settings["CERT"], "--ssl-key", settings["KEY"]] if settings["CERT"] else []
-    )
+    asked = {"ip": ip, "port": port, "apiPort": int(settings["PROXY_PORT"])}
+    asked |= {"hostRouting": not settings["ONE_NAME"], "cert": settings["CERT"], "key": settings["KEY"]}
+    asked |= {"errorTarget": f"http://127.0.0.1:{settings['HUB_PORT']}/hub/error"}
+    return ["node", f"{settings['HUB']}/proxy.mjs", json.dumps(asked)]
+
+
+def shorten(log: Path, most: int = LOG) -> None:
+    """Keep the newest part of a log in two files; each request of a student writes a line into it."""
+    if log.stat().st_size > most:
+        shutil.copy(log, log.with_suffix(".old"))
+        os.truncate(log, 0)
 
 
 def keep_running(commands: dict[str, list[str]], environment: dict[str, str], state: Path) -> None:
@@ -202,6 +208,7 @@ def keep_running(commands: dict[str, list[str]], environment: dict[str, str], st
                 )
                 log.close()
                 (state / f"{name}.pid").write_text(str(running[name].pid))
+            shorten(state / f"{name}.log")
         time.sleep(0.5)
     for name in ("hub", "proxy"):
         running[name].terminate()
@@ -248,6 +255,8 @@ def main(file: str) -> None:
     if settings["ONE_NAME"]:
         print(f"ONE_NAME is set, so {names.OPEN}")
     print(f"the hub is at {settings['HUB_URL']}; Ctrl-C ends it; its log is {state / 'hub.log'}", flush=True)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a student can hold more connections than 1024
     with names.hold(settings):
         keep_running(commands, os.environ | settings | token | path, state)
     accounts.end(listed)

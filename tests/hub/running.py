@@ -2,11 +2,13 @@
 
 import csv
 import os
+import resource
 import shutil
 import socket
 import subprocess
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -22,6 +24,7 @@ needs_hub = pytest.mark.skipif(
     reason="no JupyterHub: as root, run make test-hub (and install node, npm, bwrap)",
 )
 TEACHER, ADA, BOB, EVE = (f"mha-test-{name}" for name in ("teacher", "ada", "bob", "eve"))
+FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # open files that root may ask for; usual are 1024
 WALL = 180_000  # milliseconds that a page may take
 RUNS = "JupyterHub is now running"  # in the hub's log
 SOURCE = Path(os.environ.get("MHA_HUB_SOURCE", ROOT))  # an older course shows which attacks succeed there
@@ -144,7 +147,9 @@ def running(tmp_path: Path, *students: str, source: Path = SOURCE, **settings: s
     hub = Hub(usual | given, tmp_path / "class.csv")
     hub.write(*students)
     program = [PYTHON, str(source / "hub" / "start.py"), str(hub.listed)]
-    process = subprocess.Popen(program, env=os.environ | {"LISTEN": f"127.0.0.1:{port}"} | hub.settings)
+    usual_files = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (1024, FILES))
+    environment = os.environ | {"LISTEN": f"127.0.0.1:{port}"} | hub.settings
+    process = subprocess.Popen(program, env=environment, preexec_fn=usual_files)
     log = folder / "state" / "hub.log"
     try:
         until(lambda: process.poll() is not None or (log.exists() and RUNS in log.read_text()), 1800)

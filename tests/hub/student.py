@@ -1,13 +1,16 @@
 """Students of a running hub, each with a real browser."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from urllib.parse import urlencode, urlsplit
 
 from playwright.sync_api import sync_playwright
 
 from bench.browser import CHROMIUM, FLAGS
-from tests.hub.running import BOB, EVE, TEACHER, WALL
+from tests.hub.running import BOB, EVE, TEACHER, WALL, until
 
 NAME = "hub.test"
 ROUTES = f"--host-resolver-rules=MAP {NAME} 127.0.0.1,MAP *.{NAME} 127.0.0.1"
@@ -115,3 +118,34 @@ def stolen(hub):
     """How many tokens of the hub the attacker has got."""
     with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:
         return database.execute("select count(*) from api_tokens where note = 'stolen'").fetchone()[0]
+
+
+class Web:
+    """Somebody who has logged in without a browser."""
+
+    def __init__(self, hub, name, timeout=300):
+        self.hub, self.name, self.timeout, self.cookies = hub, name, timeout, {}
+        form = self.ask("GET", "/hub/login")[1]
+        token = re.search(r'name="_xsrf" value="([^"]+)"', form)[1]
+        known = {"username": name, "password": hub.passwords()[name], "_xsrf": token}
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert self.ask("POST", "/hub/login", urlencode(known), kind)[0] == 302
+        self.ask("GET", "/hub/home")
+
+    def ask(self, method, path, body=None, headers=None):
+        """The status and the text of an answer."""
+        url = urlsplit(self.hub.url)
+        cookies = "; ".join(map("=".join, self.cookies.items()))
+        usual = {"Host": url.netloc, "Cookie": cookies, "X-XSRFToken": self.cookies.get("_xsrf", "")}
+        with closing(HTTPConnection("127.0.0.1", url.port, timeout=self.timeout)) as web:
+            web.request(method, path, body, usual | {"Sec-Fetch-Mode": "navigate"} | (headers or {}))
+            answer = web.getresponse()
+            for line in answer.headers.get_all("Set-Cookie", []):
+                name, _, value = line.split(";")[0].partition("=")
+                self.cookies[name] = value
+            return answer.status, answer.read().decode()
+
+    def start(self):
+        """Start the server, and wait for it."""
+        assert self.ask("POST", f"/hub/api/users/{self.name}/server")[0] in (201, 202)
+        until(lambda: json.loads(self.ask("GET", f"/hub/api/users/{self.name}")[1])["server"], 180)

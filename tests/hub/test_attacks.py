@@ -381,6 +381,7 @@ PORT += "(select id from users where name = ?)"
 
 
 def test_a_port_that_a_server_has_lost_is_not_visited(hub):
+    """The hub looks at the process every five seconds; the next test is about who has the port."""
     with logged_in(hub, BOB) as bob:
         assert "fake" not in bob.ask_server("GET", "api")[1]
         with closing(sqlite3.connect(hub.folder / "state" / "jupyterhub.sqlite")) as database:

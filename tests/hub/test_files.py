@@ -233,6 +233,19 @@ def test_who_listens_at_a_port_is_read_from_the_kernels_table(tmp_path):
     assert ACCOUNTS["owners"](0x1F94, tmp_path) == set()
 
 
+def test_a_log_keeps_its_newest_part_and_does_not_fill_the_disk(start, tmp_path):
+    log = tmp_path / "hub.log"
+    with log.open("ab", buffering=0) as writer:  # as the hub has it
+        for line in (b"1\n", b"2\n", b"3\n"):
+            writer.write(line * 600)
+            start["shorten"](log, 1000)
+    assert log.read_bytes() == b""
+    assert log.with_suffix(".old").read_bytes() == b"3\n" * 600
+    log.write_bytes(b"4")
+    start["shorten"](log, 1000)
+    assert log.read_bytes() == b"4"
+
+
 @pytest.mark.usefixtures("start")
 def test_every_server_and_port_of_the_hub_is_bound_to_this_machine():
     start = runpy.run_path(str(HUB / "start.py"))

@@ -65,6 +65,30 @@ def test_a_page_of_a_student_cannot_log_its_visitor_in_as_the_student(named):
     assert "__Host-jupyterhub-hub-login" not in names
 
 
+BOMB = """host => {
+  for (let i = 0; i < 60; i++)
+    document.cookie = `bomb${i}=${"x".repeat(3000)}; domain=${host}; path=/; secure; max-age=9999999`;
+  return document.cookie.length;
+}"""
+
+
+def test_a_page_that_sets_many_long_cookies_keeps_nobody_out(named):
+    """Every request is then too long, to the hub and to the visitor's own server."""
+    with browser() as chromium:
+        Student(named, chromium, EVE)  # starts the server with the page
+        bob = Student(named, chromium, BOB)
+        page = bob.profile.new_page()
+        page.goto(named.evil(EVE, BOB))
+        assert page.evaluate(BOMB, NAME) > 100_000
+        assert page.goto(named.own(BOB) + "lab").status == 431
+        assert "load the page again" in page.text_content("body")
+        page.goto(named.url + "/hub/home")
+        page.fill("#username_input", BOB)
+        page.fill("#password_input", named.passwords()[BOB])
+        page.click("#login_submit")
+        page.wait_for_selector("#start")
+
+
 COOKIES = """
 import http.server
 class Cookies(http.server.BaseHTTPRequestHandler):
