@@ -14,7 +14,13 @@ from bench import rope
 from mha_course.chapters import story_model
 from mha_course.chapters.language_model import Decoder
 from mha_course.chapters.modern import ModernAttention
-from mha_lab import MultiHeadAttention, causal_mask, scaled_dot_product_scores
+from mha_lab import (
+    MultiHeadAttention,
+    causal_mask,
+    masked_softmax,
+    merge_heads,
+    scaled_dot_product_scores,
+)
 from mha_lab.masks import sliding_window_mask
 from tests.chapters.test_five_trainings import SEEDS
 from tests.notebooks.chapters import markdown, read
@@ -132,6 +138,32 @@ def test_a_head_of_the_shipped_model_needs_the_value_of_token_0_and_not_only_a_p
         float(x) for x in re.findall(r"has the length ([\d.]+), and the other values have ([\d.]+)", TEXT)[0]
     ]
     assert [lengths[0].item(), lengths[1:].mean().item()] == pytest.approx(said, abs=0.1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("moved", "value_kept", "right"), [(True, True, True), (False, False, False), (True, False, False)]
+)
+def test_the_weight_that_moves_to_other_words_does_no_harm_if_the_value_of_token_0_stays(
+    moved, value_kept, right
+):
+    """The softmax hides token 0 or not, in all heads, and its old share of its value comes or not."""
+    model = story_model.load()
+    tokens = story_model.encode("Ada amused Ben because she ate. in the lake the drum")
+    verbs, n = [story_model.NUMBER[verb] for verb in story_model.BREAKS], len(tokens)
+    x = model.token_embedding.weight[tokens] + model.position_embedding.weight[:n]
+    window = sliding_window_mask(n, window=8)
+    for block in model.blocks:
+        inputs = block.norm_1(x)
+        query, key, value = block.attention.project(inputs, inputs, inputs)
+        scores = scaled_dot_product_scores(query, key)
+        full = masked_softmax(scores, causal_mask(n))
+        weights = masked_softmax(scores, window) if moved else full * window
+        heads = weights @ value + value_kept * (full * ~window)[..., :1] * value[..., :1, :]
+        x = x + block.attention.out_proj(merge_heads(heads))
+        x = x + block.network(block.norm_2(x))
+    p = (model.norm(x)[-1] @ model.token_embedding.weight.mT).softmax(dim=-1)[verbs].sum()
+    assert p > 0.99 if right else p < 0.05
 
 
 def test_token_0_is_a_constant_in_each_layer():
