@@ -200,7 +200,9 @@ def _attend(
     With ``is_causal``, a query sees no later key; ``place`` is a function that makes a mask. What
     ``causal_mask`` and ``SlidingWindow`` make, the fused path needs for a few queries at a time.
     """
-    mask, window = _seen(mask, place, (*query.shape[:-1], key.shape[-2]), query.device)
+    window = None
+    if place is not None:
+        mask, window = _seen(mask, place, (*query.shape[:-1], key.shape[-2]), query.device)
     options = {"dropout_p": dropout_p, "sinks": sinks}
     path = _path(query, key, value, score=score, need_weights=need_weights, repeats=repeats, **options)
     if path == "fused":

@@ -111,20 +111,20 @@ class _Extends:
         (torch.Size([2, 1, 6]), torch.Size([2, 3, 6, 2]))
         """
         x, _, _ = batch_first_inputs(self, x, name="x")
-        kept, length = (), x.shape[-2]
+        kept, length, window = (), x.shape[-2], self.window
         if cache is not None:
             _expect_made_by(self, "cache", cache)
-            n = cache.length if self.window is None else min(cache.length, self.window)
+            n = cache.length if window is None else min(cache.length, window)
             _expect_kept(self, x, *cache[:2], n)
             kept, length = cache[:2], length + cache.length
         if mask is not None:
             expect.mask_for(mask, (*x.shape[:-2], self.num_heads, x.shape[-2], length), x.device)
-        if self.window is not None and kept and kept[0].shape[-2] == self.window:  # no query sees the oldest
+        if window is not None and kept and kept[0].shape[-2] == window:  # no query sees the oldest
             kept = [part[..., 1:, :] for part in kept]
         output, *kept = self._extend(x, *kept, mask=mask)
-        if self.window is not None and kept[0].shape[-2] > self.window:  # a view would keep the others alive
-            kept = [part[..., -self.window :, :].clone() for part in kept]
-        return output, Cache(*kept, length, weakref.ref(self), self.window)
+        if window is not None and kept[0].shape[-2] > window:  # a view would keep the others alive
+            kept = [part[..., -window:, :].clone() for part in kept]
+        return output, Cache(*kept, length, weakref.ref(self), window)
 
     def _extend(self, x: Tensor, *kept: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """The output for new tokens, and keys and values: those kept before, if any, and the new ones."""

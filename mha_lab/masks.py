@@ -257,11 +257,11 @@ def _near(
 
 
 def _seen(
-    mask: Bool[Tensor, "..."] | None, place: MaskFunction | None, scores: Sequence[int], device: torch.device
+    mask: Bool[Tensor, "..."] | None, place: MaskFunction, scores: Sequence[int], device: torch.device
 ) -> tuple[Bool[Tensor, "..."] | None, int | None]:
     """What ``mask`` and the function ``place`` let a query see, but for a window, which stays a number."""
-    if place is None or isinstance(place, SlidingWindow):
-        return mask, None if place is None else place.window
+    if isinstance(place, SlidingWindow):
+        return mask, place.window
     made = place(scores[-2], scores[-1], device=device)
     expect.mask_for(made, scores, device)
     return made if mask is None else mask & made, None
