@@ -2,7 +2,7 @@
 
 import torch
 
-from mha_course.exercises import Exercise, Mistake, deviations
+from mha_course.exercises import Exercise, Mistake, _window, deviations
 
 CAP, WINDOW = 5.0, 4
 
@@ -29,8 +29,8 @@ def _problems(rng):
     yield _grid(3 * rng.normal(batch, heads, 8, 8))
 
 
-def _seen(near=lambda q, k: (k <= q) & (q - k < WINDOW), first=lambda q, k: k == 0):
-    return lambda q, k: near(q, k) | first(q, k)
+def _seen(near=_window.right, first=lambda q, k: k == 0):
+    return lambda q, k: near(q - k, WINDOW) | first(q, k)
 
 
 def _never(q, k):
@@ -71,48 +71,26 @@ KNOBS = {
         ),
     },
     "seen": {
+        **{
+            name: (says, section, tuple(map(_seen, wrong)))
+            for name, (says, section, wrong) in _window.wrong(
+                STEP, {"In your mask": "In your function"}
+            ).items()
+        },
         "first-token-hidden": (
             "In your function the first token leaves the window. It should stay visible to every query.",
             STEP,
             (_seen(first=_never),),
-        ),
-        "window-one-too-long": (
-            "Your window has five keys. A window of 4 has the query's own key and three earlier ones.",
-            STEP,
-            (_seen(lambda q, k: (k <= q) & (q - k <= WINDOW)),),
-        ),
-        "window-one-too-short": (
-            "Your window has three keys. A window of 4 has the query's own key and three earlier ones.",
-            STEP,
-            (_seen(lambda q, k: (k <= q) & (q - k < WINDOW - 1)),),
-        ),
-        "sees-the-future": (
-            "In your function a query also sees later keys.",
-            STEP,
-            (
-                _seen(lambda q, k: (q - k).abs() < WINDOW),
-                _seen(lambda q, k: q - k < WINDOW),
-            ),
         ),
         "query-and-key-swapped": (
             "In your function the indices of query and key are swapped.",
             STEP,
             (lambda q, k: _seen()(k, q), lambda q, k: _seen()(k, q) | (k == 0)),
         ),
-        "own-key-hidden": (
-            "Your function hides each token's own key.",
-            STEP,
-            (_seen(lambda q, k: (k < q) & (q - k < WINDOW)), _seen(lambda q, k: (k < q) & (q - k <= WINDOW))),
-        ),
-        "no-window": (
-            "Your function has no window: a query sees all earlier keys.",
-            STEP,
-            (_seen(lambda q, k: k <= q),),
-        ),
         "nothing-hidden": (
             "Your function hides no key.",
             STEP,
-            (_seen(lambda q, k: torch.ones_like(k, dtype=torch.bool)),),
+            (_seen(lambda back, window: back == back),),
         ),
         "inverted": (
             "Your function hides what should be visible, and shows what should be hidden.",

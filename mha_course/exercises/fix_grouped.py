@@ -3,7 +3,7 @@
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, deviations
+from mha_course.exercises import Exercise, Mistake, _scale, _softmax, deviations
 
 STEP = "6 Break it: right shapes, wrong results"
 
@@ -56,11 +56,18 @@ def _mean(x, num_heads):
     return x.mean(dim=1, keepdim=True)
 
 
-def _build(keys=RIGHT, values=RIGHT, scale=lambda d: d**0.5, finish=lambda q, w, output: output):
+def _build(
+    keys=RIGHT,
+    values=RIGHT,
+    divisor=_scale.right,
+    weigh=_softmax.right,
+    after=lambda sizes: 1.0,
+):
     def answer(query, key, value):
-        key, value = keys(key, query.shape[1]), values(value, query.shape[1])
-        weights = torch.softmax(query @ key.mT / scale(query.shape[-1]), dim=-1)
-        return finish(query, weights, weights @ value)
+        heads, d_k = query.shape[1], query.shape[-1]
+        key, value = keys(key, heads), values(value, heads)
+        sizes = _scale.Sizes.of(query, key, heads * d_k, heads)
+        return weigh(query @ key.mT / divisor(sizes)) / after(sizes) @ value
 
     return answer
 
@@ -69,6 +76,7 @@ def _both(take):
     return _build(keys=take, values=take)
 
 
+SIZES = "d_model", "heads", "tokens"
 KNOBS = {
     "keys": {
         "keys-still-wrong": (
@@ -84,10 +92,8 @@ KNOBS = {
             (TILED,),
         ),
     },
-    "scale": {
-        "not-scaled": ("Your scores are not divided by the square root of `d_k`.", STEP, (lambda d: 1.0,)),
-        "scaled-by-d_k": ("Your scores are divided by `d_k`, and not by its root.", STEP, (lambda d: d,)),
-    },
+    "divisor": _scale.wrong(STEP, *SIZES),
+    "weigh": _softmax.wrong(STEP, "heads", "batch"),
 }
 
 
@@ -132,6 +138,11 @@ EXERCISE = Exercise(
     bug=_stub,
     mistakes={
         **deviations(_build, KNOBS, pairs=False),
+        "scaled-after-the-softmax": Mistake(
+            _scale.AFTER,
+            STEP,
+            tuple(_build(divisor=lambda s: 1.0, after=after) for after in _scale.afterwards(*SIZES)),
+        ),
         "list-of-heads-repeated": Mistake(
             "Query head `h` still uses the keys and values of head `h % num_kv_heads`: the whole list of "
             "heads is repeated, and not each head.",

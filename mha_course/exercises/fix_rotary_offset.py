@@ -3,7 +3,7 @@
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, deviations
+from mha_course.exercises import Exercise, Mistake, _hide, _scale, deviations
 from mha_lab import positions
 
 
@@ -52,20 +52,21 @@ def _all_last(query, key):
     return positions.apply_rotary(query, at), positions.apply_rotary(key)
 
 
-def _mask(triangle):
-    def hide(scores):
-        n_q, n_k = scores.shape[-2:]
-        return mha_lab.masked_softmax(scores, triangle(n_q, n_k))
-
-    return hide
+RIGHT, CAUSAL = positions.Rotary(), mha_lab.causal_mask
 
 
-RIGHT, CAUSAL = positions.Rotary(), _mask(mha_lab.causal_mask)
-
-
-def _build(turn=RIGHT, hide=CAUSAL):
+def _build(
+    turn=RIGHT,
+    triangle=CAUSAL,
+    divisor=_scale.right,
+    weigh=mha_lab.masked_softmax,
+    after=lambda sizes: 1.0,
+):
     def answer(query, key):
-        return hide(mha_lab.scaled_dot_product_scores(*turn(query, key)))
+        query, key = turn(query, key)
+        sizes = _scale.Sizes.of(query, key)
+        mask = triangle(query.shape[-2], key.shape[-2])
+        return weigh(query @ key.mT / divisor(sizes), mask) / after(sizes)
 
     return answer
 
@@ -135,24 +136,30 @@ KNOBS = {
             (lambda query, key: (query, key),),
         ),
     },
-    "hide": {
+    "triangle": {
         "mask-lost": (
             "Your function hides nothing: if several tokens are new, the first sees those after it.",
             STEP,
-            (lambda scores: torch.softmax(scores, dim=-1),),
+            (lambda n_q, n_k: torch.ones(n_q, n_k, dtype=torch.bool),),
         ),
         "triangle-from-the-first-key": (
             "The triangle of your mask starts at the first key, so your new tokens do not see all kept ones. "
             "The mask was right before.",
             STEP,
-            (_mask(lambda n_q, n_k: torch.ones(n_q, n_k).tril().bool()),),
+            (lambda n_q, n_k: torch.ones(n_q, n_k, dtype=torch.bool).tril(),),
         ),
+    },
+    "weigh": {
         "scores-returned": (
             "Your function returns the scores. Return the weights, as the function did before.",
             STEP,
-            (lambda scores: scores,),
+            (lambda scores, mask: scores,),
         ),
     },
+}
+SOFTMAX = {
+    "divisor": _scale.wrong(STEP, "lengths"),
+    "weigh": _hide.wrong(STEP, "heads", but=("mask-ignored",), see=_hide.CHAPTER_04),
 }
 EXERCISE = Exercise(
     answer=fix_rotary_offset,
@@ -161,5 +168,13 @@ EXERCISE = Exercise(
     points=1,
     problems=_problems,
     bug=_stub,
-    mistakes=deviations(_build, KNOBS),
+    mistakes={
+        **deviations(_build, KNOBS),
+        **deviations(_build, SOFTMAX, pairs=False),
+        "scaled-after-the-softmax": Mistake(
+            _scale.AFTER,
+            STEP,
+            tuple(_build(divisor=lambda s: 1.0, after=after) for after in _scale.afterwards("lengths")),
+        ),
+    },
 )

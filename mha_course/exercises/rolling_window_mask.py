@@ -2,7 +2,7 @@
 
 import torch
 
-from mha_course.exercises import Exercise, Mistake, deviations
+from mha_course.exercises import Exercise, Mistake, _window, deviations
 from mha_lab.masks import sliding_window_mask
 
 WINDOW, ROLLING = "4 Only the last tokens", "5 A cache that does not grow"
@@ -30,14 +30,13 @@ def _problems(rng):
 
 def _build(
     start=lambda n_new, n_kept, window: n_kept,
-    near=lambda back, window: back < window,
-    later=lambda back: back >= 0,
+    seen=_window.right,
     form=lambda mask, n_kept: mask,
 ):
     def answer(n_new, n_kept, window):
         at = (torch.arange(n_new) + start(n_new, n_kept, window))[:, None]
         back = at - torch.arange(n_kept + n_new)
-        return form(later(back) & near(back, window), n_kept)
+        return form(seen(back, window), n_kept)
 
     return answer
 
@@ -51,48 +50,7 @@ KNOBS = {
             (lambda n_new, n_kept, window: 0,),
         ),
     },
-    "near": {
-        "no-window": (
-            "In your mask a new token sees all keys before it: the window is missing. A key that is `window` "
-            "or more positions back should be hidden.",
-            ROLLING,
-            (lambda back, window: back == back,),
-        ),
-        "one-key-too-many": (
-            "In your mask a token sees `window + 1` keys. Its own key is one of the `window`.",
-            WINDOW,
-            (lambda back, window: back <= window,),
-        ),
-        "one-key-too-few": (
-            "In your mask a token sees `window - 1` keys. It should see `window`, its own included.",
-            WINDOW,
-            (lambda back, window: back < window - 1,),
-        ),
-        "half-a-window": (
-            "In your mask a token sees about half of `window` keys. It should see `window`, its own "
-            "included.",
-            WINDOW,
-            (lambda back, window: back <= window // 2, lambda back, window: back < window // 2),
-        ),
-        "old-keys-only": (
-            "In your mask the condition of the window is inverted: a token sees only keys that are "
-            "`window` or more positions back.",
-            WINDOW,
-            (lambda back, window: back >= window,),
-        ),
-    },
-    "later": {
-        "sees-the-future": (
-            "In your mask a new token also sees the new tokens after it.",
-            ROLLING,
-            (lambda back: back == back,),
-        ),
-        "own-key-hidden": (
-            "In your mask a new token does not see its own key.",
-            WINDOW,
-            (lambda back: back > 0,),
-        ),
-    },
+    "seen": _window.wrong({"": WINDOW, "rolling": ROLLING}),
     "form": {
         "mask-inverted": (
             "Your mask is True where a key should be hidden. In this course, True means may attend.",
@@ -134,7 +92,7 @@ def _window_of(row):
 
     def answer(n_new, n_kept, window):
         j = torch.arange(n_kept + n_new)
-        return _build(near=lambda back, window: back == back)(n_new, n_kept, window) & (
+        return _build(seen=lambda back, window: back >= 0)(n_new, n_kept, window) & (
             j > n_kept + row(n_new) - window
         )
 
@@ -151,10 +109,6 @@ def _wide_in_the_kept(n_new, n_kept, window):
     right = rolling_window_mask(n_new, n_kept, window)
     right[:, :n_kept] = True
     return right
-
-
-def _both_sides(near):
-    return _build(near=lambda back, window: near(back.abs(), window), later=lambda back: back == back)
 
 
 def _slices(n_new, n_kept, window):
@@ -205,12 +159,6 @@ EXERCISE = Exercise(
             ROLLING,
             (_wide_in_the_kept,),
         ),
-        "ends-before-the-own-key": Mistake(
-            "In your mask a token sees the `window` keys before its own key. Its own key is one of the "
-            "`window`, and it is the last one.",
-            WINDOW,
-            (_build(near=lambda back, window: back <= window, later=lambda back: back > 0),),
-        ),
         "one-row-for-all": Mistake(
             "In your mask all rows are the same: each new token sees the keys that the first one may see. "
             "The window moves by one key from each new token to the next.",
@@ -229,23 +177,6 @@ EXERCISE = Exercise(
             "see more of them.",
             ROLLING,
             (_lower_border_of_a_full_cache,),
-        ),
-        "window-on-both-sides": Mistake(
-            "In your mask the window reaches to both sides of a token, so it also sees later tokens.",
-            WINDOW,
-            (
-                _both_sides(lambda far, window: far < window),
-                _both_sides(lambda far, window: far <= window),
-            ),
-        ),
-        "half-a-window-on-both-sides": Mistake(
-            "In your mask a token sees about half of `window` before it, and as much after it. It should see "
-            "itself and the `window - 1` keys before it.",
-            WINDOW,
-            (
-                _both_sides(lambda far, window: far <= window // 2),
-                _both_sides(lambda far, window: far < window // 2),
-            ),
         ),
         "slice-with-a-negative-start": Mistake(
             "Your function is right where at least `window` keys are there. If there are fewer, the start of "

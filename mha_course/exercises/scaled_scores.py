@@ -5,7 +5,7 @@ import math
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, _scale, deviations
+from mha_course.exercises import Exercise, Mistake, _scale, _scores, deviations
 
 
 def scaled_scores(query, key):
@@ -25,11 +25,7 @@ def _problems(rng):
         yield rng.normal(*batch, n_q, d_k), rng.normal(*batch, n_k, d_k)
 
 
-def _product(query, key):
-    return query @ key.mT
-
-
-def _build(product=_product, divisor=_scale.right, normed=lambda q, k: 1.0):
+def _build(product=_scores.right, divisor=_scale.right, normed=lambda q, k: 1.0):
     return lambda query, key: (
         product(query, key) / (divisor(_scale.Sizes.of(query, key)) * normed(query, key))
     )
@@ -55,44 +51,6 @@ LENGTHS = {
         ),
     ),
 }
-PRODUCTS = {
-    "key-not-transposed": (
-        "Your function multiplies query and key without turning the rows of key into columns.",
-        STEP,
-        (lambda q, k: q @ k,),
-    ),
-    "reshaped-keys": (
-        "Your function gives key the shape of its transpose with view or reshape. They keep the order of the "
-        "numbers, so the columns of your matrix are not the keys: use key.mT.",
-        STEP,
-        (lambda q, k: q @ k.reshape(*k.shape[:-2], k.shape[-1], k.shape[-2]),),
-    ),
-    "queries-and-keys-swapped": (
-        "Your scores have keys as rows and queries as columns: they are transposed.",
-        STEP,
-        (lambda q, k: k @ q.mT,),
-    ),
-    "summed-over-queries": (
-        "Your sum runs over the tokens: query.mT @ key pairs the columns of query with those of key.",
-        STEP,
-        (lambda q, k: q.mT @ k,),
-    ),
-    "entry-by-entry": (
-        "Your function pairs query and key entry by entry; pair each query with every key.",
-        STEP,
-        (lambda q, k: q * k, lambda q, k: (q * k).sum(-1)),
-    ),
-    "keys-with-keys": (
-        "Your function pairs the keys with the keys: the queries are not used.",
-        STEP,
-        (lambda q, k: k @ k.mT,),
-    ),
-    "queries-with-queries": (
-        "Your function pairs the queries with the queries: the keys are not used.",
-        STEP,
-        (lambda q, k: q @ q.mT,),
-    ),
-}
 EXERCISE = Exercise(
     answer=scaled_scores,
     chapter="01_single_head_attention",
@@ -101,7 +59,7 @@ EXERCISE = Exercise(
     problems=_problems,
     same_as=(mha_lab.scaled_dot_product_scores,),
     mistakes={
-        **deviations(_build, {"product": PRODUCTS, "divisor": DIVISORS}),
+        **deviations(_build, {"product": _scores.wrong(STEP), "divisor": DIVISORS}),
         **deviations(_build, {"normed": LENGTHS}, pairs=False),
         "softmax-taken": Mistake(
             "Your function returns weights: it takes the softmax of the scores. Return the scores.",

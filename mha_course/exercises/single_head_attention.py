@@ -3,7 +3,7 @@
 import torch
 
 import mha_lab
-from mha_course.exercises import Exercise, Mistake, _scale, _softmax, deviations
+from mha_course.exercises import Exercise, Mistake, _project, _returned, _scale, _softmax, deviations
 from mha_course.exercises._results import Many
 
 
@@ -27,11 +27,11 @@ def _problems(rng):
 
 
 def _build(
-    projections=lambda x, q, k, v: (x @ q, x @ k, x @ v),
+    projections=_project.right,
     divisor=_scale.right,
     weigh=_softmax.right,
     fetch=lambda w, v: w @ v,
-    results=lambda output, weights, scores: (output, weights),
+    results=_returned.right,
     after=lambda sizes: 1.0,
 ):
     def answer(x, w_q, w_k, w_v):
@@ -55,48 +55,7 @@ WEIGHTS, OUTPUT = (
 WHOLE, AXIS = "6 Put together", "7 Break it: softmax over the wrong axis"
 SIZES = "d_model", "d_v", "tokens", "front", "fixed"
 KNOBS = {
-    "projections": {
-        "one-matrix-for-all": (
-            "Your function uses w_q for queries, keys and values; each has its own matrix.",
-            PROJECT,
-            (lambda x, q, k, v: (x @ q, x @ q, x @ q),),
-        ),
-        "keys-from-w_q": (
-            "Your keys are made with w_q, the matrix of the queries.",
-            PROJECT,
-            (lambda x, q, k, v: (x @ q, x @ q, x @ v),),
-        ),
-        "queries-from-w_k": (
-            "Your queries are made with w_k, the matrix of the keys.",
-            PROJECT,
-            (lambda x, q, k, v: (x @ k, x @ k, x @ v),),
-        ),
-        "queries-and-keys-swapped": (
-            "Your queries and keys are swapped: the scores are transposed.",
-            PROJECT,
-            (lambda x, q, k, v: (x @ k, x @ q, x @ v),),
-        ),
-        "values-from-w_k": (
-            "Your function averages the keys; use the values, x @ w_v.",
-            OUTPUT,
-            (lambda x, q, k, v: (x @ q, x @ k, x @ k),),
-        ),
-        "values-from-w_q": (
-            "Your function averages the queries; use the values, x @ w_v.",
-            OUTPUT,
-            (lambda x, q, k, v: (x @ q, x @ k, x @ q),),
-        ),
-        "no-value-projection": (
-            "Your output averages the rows of x themselves: they are not multiplied by w_v.",
-            PROJECT,
-            (lambda x, q, k, v: (x @ q, x @ k, x),),
-        ),
-        "no-projections": (
-            "Your function uses x itself as queries and keys: w_q and w_k are not used.",
-            PROJECT,
-            (lambda x, q, k, v: (x, x, x @ v), lambda x, q, k, v: (x, x, x)),
-        ),
-    },
+    "projections": _project.wrong({"": PROJECT, "values": OUTPUT}),
     "divisor": _scale.wrong(ROOT, *SIZES),
     "weigh": _softmax.wrong(WEIGHTS, "front", "self")
     | {
@@ -121,28 +80,7 @@ KNOBS = {
             (lambda w, v: (w @ v).mT,),
         ),
     },
-    "results": {
-        "output-only": (
-            "Your function returns the output alone; it should return (output, weights).",
-            WHOLE,
-            (lambda o, w, s: o,),
-        ),
-        "weights-only": (
-            "Your function returns the weights alone; it should return (output, weights).",
-            WHOLE,
-            (lambda o, w, s: w,),
-        ),
-        "results-swapped": (
-            "Your function returns (weights, output); it should return (output, weights).",
-            WHOLE,
-            (lambda o, w, s: (w, o),),
-        ),
-        "scores-returned": (
-            "Your second result is the scores; it should be the weights, after the softmax.",
-            WHOLE,
-            (lambda o, w, s: (o, s),),
-        ),
-    },
+    "results": _returned.wrong(WHOLE),
 }
 
 
