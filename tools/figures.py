@@ -27,6 +27,7 @@ from mha_lab import (
     split_heads,
     toy,
 )
+from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import sinusoidal_positions
 
 FOLDER = Path(__file__).parents[1] / "figures"
@@ -262,6 +263,18 @@ def heads_that_work_together() -> Figure:
     return figure
 
 
+def read_a_model() -> Figure:
+    """A card: a window that counts the own key as one of its keys, and one that counts it extra."""
+    both = torch.stack([sliding_window_mask(8, window=window) for window in (3, 4)])
+    figure, axes = plt.subplots(1, 2, figsize=CARD, layout="constrained")
+    titles = ["one file", "another file"]
+    weights = masked_softmax(torch.zeros(2, 8, 8), both)
+    plot.head_heatmaps(weights, mask=both, annotate=False, titles=titles, axes=axes)
+    for ax in axes:
+        bare(ax)
+    return figure
+
+
 # A figure with the name of a chapter is the picture of its card on the website's first page.
 FIGURES: dict[str, Callable[[], Figure]] = {
     "memory_map": memory_map,
@@ -281,6 +294,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "12_smaller_caches": smaller_caches,
     "13_longer_texts": longer_texts,
     "14_heads_that_work_together": heads_that_work_together,
+    "15_read_a_model": read_a_model,
 }
 
 
