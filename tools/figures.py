@@ -28,6 +28,7 @@ from mha_lab import (
     split_heads,
     toy,
 )
+from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import sinusoidal_positions
 
 FOLDER = Path(__file__).parents[1] / "figures"
@@ -263,6 +264,18 @@ def heads_that_work_together() -> Figure:
     return figure
 
 
+def read_a_model() -> Figure:
+    """A card: a window that counts the own key as one of its keys, and one that counts it extra."""
+    both = torch.stack([sliding_window_mask(8, window=window) for window in (3, 4)])
+    figure, axes = plt.subplots(1, 2, figsize=CARD, layout="constrained")
+    titles = ["one file", "another file"]
+    weights = masked_softmax(torch.zeros(2, 8, 8), both)
+    plot.head_heatmaps(weights, mask=both, annotate=False, titles=titles, axes=axes)
+    for ax in axes:
+        bare(ax)
+    return figure
+
+
 def state_in_place_of_a_cache() -> Figure:
     """A card: what is left of earlier writes in a state that fades, and the few keys that are read."""
     visible, scores = causal_mask(8), torch.sin(5 * torch.arange(64.0)).view(8, 8)
@@ -296,6 +309,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "12_smaller_caches": smaller_caches,
     "13_longer_texts": longer_texts,
     "14_heads_that_work_together": heads_that_work_together,
+    "15_read_a_model": read_a_model,
     "16_a_state_in_place_of_a_cache": state_in_place_of_a_cache,
 }
 

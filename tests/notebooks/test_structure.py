@@ -122,13 +122,16 @@ def cells(notebook: NotebookNode, name: str) -> Iterator[str]:
 
 
 def compared(notebook: NotebookNode, name: str) -> Iterator[str]:
-    """No cell takes itself out of the comparison but to train or to measure; the others print no time."""
+    """No cell takes itself out of the comparison but to train, to measure, or to show or run code of another
+    library, which differs with its version; the others print no time."""
     for cell in code_cells(notebook):
         tags = " ".join(cell.metadata.get("tags", []))
         marks = re.findall(r"nbval[-_]\w+", (cell.source + tags).lower())
         if marks and (
             tags.replace(PREDICT, "").strip() != MEASURED
-            or not re.search(r"\btqdm\(|\bmeasure|\bprofile", cell.source)
+            or not re.search(
+                r"\btqdm\(|\bmeasure|\bprofile|\breading\.(original_code|compared)\(", cell.source
+            )
         ):
             yield f"cell {cell.execution_count}: {marks}"
     for text in output_texts(without_measured(notebook)):

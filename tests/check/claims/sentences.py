@@ -77,7 +77,9 @@ def _rows(found: re.Match, one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _close(one: Any, other: Any) -> bool:
-    return np.shape(one) == np.shape(other) and bool(np.allclose(one, other, rtol=5e-3, atol=5e-3))
+    if one is None or other is None or np.shape(one) != np.shape(other):
+        return False
+    return bool(np.allclose(one, other, rtol=5e-3, atol=5e-3))
 
 
 def _places(found: re.Match, one: np.ndarray, other: np.ndarray) -> bool:
@@ -150,7 +152,7 @@ OF_NUMBERS = [
         r"(\d+) of (\d+) numbers",
         lambda f, a, b: _right(a, b) == int(f.group(1)) and a.size == int(f.group(2)),
     ),
-    (r" is 0\.", lambda f, a, b: not b.any()),
+    (r" (?:is|are) 0\.", lambda f, a, b: not b.any()),
     (r"(?:is|are) 0 everywhere", lambda f, a, b: bool(np.allclose(b, 0, atol=1e-4))),
     (r"is NaN at (\d+) of", lambda f, a, b: b.dtype == bool and b.sum() == int(f.group(1))),
     (r"NaN at (\d+) of", lambda f, a, b: np.isnan(b).sum() == int(f.group(1))),
