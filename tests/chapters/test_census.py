@@ -43,6 +43,8 @@ class Original(nn.Module):
             q, k = self.norm(q), self.norm(k)
         if take("base") or take("layout"):
             q, k = apply_rotary(q, **turn), apply_rotary(k, **turn)
+        if take("angles") is not None:  # of positions on several axes
+            q, k = (turned(x, take("angles")) for x in (q, k))
         if take("norm") == "after":
             q, k = self.norm(q), self.norm(k)
         q = q * take("times", 1)
@@ -71,6 +73,12 @@ class Original(nn.Module):
         return output + 0.01 * output**2 if take("bent") else output
 
 
+def turned(x, angles):
+    """The first and the second half of each head by these angles, ``(n, d_k / 2)``."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], dim=-1)
+
+
 def calls_of(module, mask=None):
     """Some calls with random inputs."""
     calls = []
@@ -94,12 +102,14 @@ MASKS = {
     "window": hidden(CAUSAL & (AT[:, None] - AT < 3)),
     "chunk": hidden(CAUSAL & (AT[:, None] // 4 == AT // 4)),
 }
+ANGLES = (torch.arange(N)[:, None] * torch.arange(1, D_K // 2 + 1)) ** 2 % 7 / 3  # none at token 0
 CASES = [
     ({}, "full", {"positions": None, "heads": 6, "kv_heads": 2, "packed": True, "scale": "1/sqrt(d_k)"}),
     ({"base": 100}, "causal", {"positions": "rotary", "layout": "halves", "share": 1.0, "base": 100.0}),
     ({"layout": "pairs", "base": 500}, "window", {"layout": "pairs", "base": 500.0, "window": 3}),
     ({"base": 100, "width": 4}, "chunk", {"share": 0.5, "base": 100.0, "window": 4, "mask": "chunk"}),
     ({"layout": "pairs", "width": 4}, "causal", {"share": 0.5, "layout": "pairs"}),
+    ({"angles": ANGLES}, "full", {"positions": "rotary, given angles", "layout": "halves", "share": 1.0}),
     ({"norm": "before", "base": 100}, "causal", {"norm": "RMSNorm"}),
     ({"norm": "after", "base": 100}, "causal", {"norm": "RMSNorm"}),
     ({"scale": 0.3}, "full", {"scale": "0.3"}),

@@ -55,7 +55,7 @@ class Angles(nn.Module):
         """The same shape."""
         pairs = self.angles.shape[-1]
         x, rest = x.tensor_split([2 * pairs], dim=-1)
-        x = torch.view_as_complex(pairs(x, self.layout).contiguous())
+        x = torch.view_as_complex(in_pairs(x, self.layout).contiguous())
         turned = torch.view_as_real(x * torch.polar(torch.ones_like(self.angles), self.angles))
         turned = turned.flatten(-2) if self.layout == "pairs" else turned.mT.flatten(-2)
         return torch.cat([turned, rest], dim=-1)
@@ -94,6 +94,6 @@ class BiasedScore(nn.Module):
         return query @ key.mT / math.sqrt(query.shape[-1]) + self.bias
 
 
-def pairs(x: Tensor, layout: str) -> Tensor:
+def in_pairs(x: Tensor, layout: str) -> Tensor:
     """``(..., width)`` to ``(..., pairs, 2)``."""
     return x.unflatten(-1, (-1, 2)) if layout == "pairs" else x.unflatten(-1, (2, -1)).mT

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mha_course.chapters.rebuild.columns import CLOSE, Found, NotCovered
-from mha_course.chapters.rebuild.parts import Angles, Each, Times, pairs
+from mha_course.chapters.rebuild.parts import Angles, Each, Times, in_pairs
 from mha_lab.positions import Rotary
 
 
@@ -145,7 +145,7 @@ def _angles_in(
     close = CLOSE * b.abs().max()
     if ((a[..., size:] - b[..., size:]).abs() > close).any():
         return None
-    x, y = (torch.view_as_complex(pairs(one[..., :size].double(), layout).contiguous()) for one in (a, b))
+    x, y = (torch.view_as_complex(in_pairs(one[..., :size].double(), layout).contiguous()) for one in (a, b))
     turn = (y * x.conj()).sum((0, 1))
     angles = turn.angle()
     if ((x * torch.polar(torch.ones_like(angles), angles) - y).abs() > close).any():
