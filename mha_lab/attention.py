@@ -13,11 +13,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mha_lab import _expect as expect
-from mha_lab import _inplace
+from mha_lab import _fused, _inplace
 from mha_lab.heads import _repeat_kv
 from mha_lab.masks import MaskFunction, _hidden_score, _near, _seen
-
-BLOCK = 256  # queries for which the fused path makes a mask at a time
 
 
 def scaled_dot_product_scores(
@@ -89,8 +87,8 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None, sinks: Tensor | None = 
     """No checks. A sink is the score, one for each head, of one more key, which every query may see."""
     if sinks is not None:
         column = sinks[:, None, None].to(scores.dtype).expand(*scores.shape[:-1], 1)
-        mask = None if mask is None else _see_sink(mask, scores.shape[-1])
-        return _masked_softmax(torch.cat([scores, column], dim=-1), mask)[..., :-1]
+        mask = None if mask is None else _fused.see_sink(mask, scores.shape[-1])
+        return _masked_softmax(torch.cat([column, scores], dim=-1), mask)[..., 1:]
     if mask is None:
         return torch.softmax(scores, dim=-1)
     hidden, empty = _hidden_score(mask, scores.dtype)
@@ -147,27 +145,28 @@ def _path(
 ) -> Literal["score", "fused", "in place", "weights"]:
     """How the output is computed: the first row that applies. Nothing else decides it.
 
-    The costs are those of PyTorch 2.13 on a CPU, as ``python -m bench paths`` measures them: how many numbers
-    are stored for each head, query and key, and the time divided by that of the fused path. In a range, the
-    larger number is with a mask.
+    The costs are those of PyTorch 2.13 on a CPU with 8 heads, as ``python -m bench paths`` measures them: how
+    many numbers are stored for each head, query and key (of 2048 tokens), and the time divided by that of the
+    fused path. In a range, the larger number is with a mask, if nothing else is said.
 
     ======== ======================================= ======================= =======================
     path     options                                 without a gradient      forward and backward
     ======== ======================================= ======================= =======================
-    score    a ``score`` (a soft cap is one)         2 to 3, time 2.3 to 3.3 3 to 4, time 1.7 to 2.4
-    fused    ``need_weights=False``                  0, time 1               0, time 1
-             the same with sinks                     0, time 1.1 to 1.2      0, time 1.2
-             the same with dropout                   3, time 5 to 6          4, time 3
-    in place no dropout, no sinks, and no gradient   1, time 1.7 to 1.8
+    score    a ``score`` (a soft cap is one)         2 to 3, time 2.3 to 3.6 3 to 4, time 1.7 to 2.4
+    fused    ``need_weights=False``                  0 to 0.1, time 1        0.2 to 0.5, time 1
+             the same with sinks                     0.2, time 1.1 to 1.2    0.3 to 0.7, time 1.2
+             the same with dropout                   3, and 0.5 with a mask; 4, time 2 to 3
+                                                     time 5 to 7
+    in place no dropout, no sinks, and no gradient   1, time 1.7 to 2.2
              (see ``_inplace.applies``)
     weights  all others                                                      3 to 4, time 1.7 to 2.4
-             the same with sinks                     3 to 4, time 3 to 4.3   3 to 4, time 2.2 to 2.7
-             the same with dropout                   4, time 5.4 to 6.2      5, time 3 to 3.3
+             the same with sinks                     3 to 4, time 3 to 5     3 to 4, time 2.2 to 2.7
+             the same with dropout                   4, time 5.4 to 7        5, time 3 to 3.3
     ======== ======================================= ======================= =======================
 
     In the first row, the score is the plain dot product. A mask and a window go with every path. For the
-    fused path, a mask ``(n_q, n_k)`` becomes numbers, ``BLOCK`` rows at a time and once for all heads, and a
-    gradient keeps them. ``is_causal`` alone needs no mask; a window or sinks beside it need one of a block.
+    fused path, a mask ``(n_q, n_k)`` becomes numbers, ``_fused.BLOCK`` rows at a time and once for all heads,
+    and a gradient keeps them. ``is_causal`` alone needs none, with sinks or without; a window one of a block.
     Shared keys and values (``repeats``) are repeated for all but the fused path, which changes neither
     column. A cache asks with ``need_weights=False`` for the new queries only, so ``n_q`` is 1 for one more
     token.
@@ -206,7 +205,7 @@ def _attend(
     options = {"dropout_p": dropout_p, "sinks": sinks}
     path = _path(query, key, value, score=score, need_weights=need_weights, repeats=repeats, **options)
     if path == "fused":
-        output = _fused(query, key, value, mask, scale, is_causal=is_causal, window=window, **options)
+        output = _fused.attend(query, key, value, mask, scale, is_causal=is_causal, window=window, **options)
         return output, None
     if is_causal or window is not None:
         sizes = query.shape[-2], key.shape[-2]
@@ -229,113 +228,3 @@ def _weighted_sum(
     if dropout_p > 0.0:
         weights = F.dropout(weights, dropout_p)
     return weights @ value, weights
-
-
-def _see_sink(mask: Tensor, n_k: int) -> Tensor:
-    """One more column than keys, ``True``."""
-    return F.pad(torch.atleast_1d(mask).expand(*mask.shape[:-1], n_k), (0, 1), value=True)
-
-
-def _fused(
-    query: Float[Tensor, "... n_q d_k"],
-    key: Float[Tensor, "... n_k d_k"],
-    value: Float[Tensor, "... n_k d_v"],
-    mask: Bool[Tensor, "..."] | None,
-    scale: int | float,
-    *,
-    dropout_p: int | float = 0.0,
-    sinks: Float[Tensor, " heads"] | None = None,
-    is_causal: bool = False,
-    window: int | None = None,
-) -> Float[Tensor, "... n_q d_v"]:
-    """Only the output, by PyTorch's fused kernel, which never stores the ``n_q * n_k`` weights.
-
-    The kernel turns a mask into numbers, as many as there are queries and keys. So it gets no mask where
-    ``is_causal`` says enough, and otherwise ``BLOCK`` queries at a time, with the keys that they may see. An
-    exported or compiled graph is one for all numbers of queries: there the kernel gets the whole mask.
-    """
-    if mask is None and window is None and not is_causal:
-        return _kernel(query, key, value, None, scale, dropout_p=dropout_p, sinks=sinks)
-    n_q, n_k, device = query.shape[-2], key.shape[-2], query.device
-    options, seen = {"dropout_p": dropout_p, "sinks": sinks}, {"is_causal": is_causal, "window": window}
-    if mask is None and window is None and sinks is None and n_q == n_k:
-        return _kernel(query, key, value, None, scale, **options, is_causal=True)
-    near = is_causal or window is not None
-    one_row = not near and (mask.ndim < 2 or mask.shape[-2] == 1)
-    if one_row or expect.in_transform() or (near and n_q > n_k) or (window is None and 1 < n_q <= BLOCK):
-        mask = _near(mask, n_q, n_k, **seen, device=device) if near else mask
-        return _kernel(query, key, value, mask, scale, **options)
-    outputs = []
-    for start in range(0, n_q, BLOCK):
-        stop = min(start + BLOCK, n_q)
-        last = stop + n_k - n_q if near else n_k
-        first = 0 if window is None else max(0, start + n_k - n_q + 1 - window)
-        some = None if mask is None else _part(mask, slice(start, stop), slice(first, last))
-        if stop - start > 1:  # one query sees all of its keys
-            some = _near(some, stop - start, last - first, **seen, device=device)
-        keys, values = key[..., first:last, :], value[..., first:last, :]
-        outputs.append(_kernel(query[..., start:stop, :], keys, values, some, scale, **options))
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-2)
-
-
-def _part(mask: Tensor, queries: slice, keys: slice) -> Tensor:
-    """The rows and columns of ``mask`` for some queries and keys; an axis of size 1 stays."""
-    if mask.ndim > 1 and mask.shape[-2] > 1:
-        mask = mask[..., queries, :]
-    return mask[..., keys] if mask.ndim and mask.shape[-1] > 1 else mask
-
-
-def _kernel(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: int | float,
-    *,
-    dropout_p: int | float,
-    sinks: Tensor | None,
-    is_causal: bool = False,
-) -> Tensor:
-    """One call of PyTorch's function.
-
-    If a query may attend to nothing, the kernel gets a row of ``True`` instead, and the output is set to 0
-    afterwards: it and its gradients do not depend on how a kernel treats such a row. The kernels need
-    four axes, of which the second is that of the heads (keys and values may have fewer), and one width: zeros
-    are added to what is narrower.
-    """
-    lead, width = (1,) * (4 - query.ndim), value.shape[-1]
-    if lead:
-        query, key, value = (x.reshape(lead + x.shape) for x in (query, key, value))
-    if sinks is not None:
-        query, key, value, mask = _with_sink(query, key, value, mask, sinks, scale)
-    if key.shape[-1] != width:
-        widest = max(key.shape[-1], width)
-        query, key, value = (
-            x if x.shape[-1] == widest else F.pad(x, (0, widest - x.shape[-1])) for x in (query, key, value)
-        )
-    empty = None
-    if mask is not None:
-        mask = mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
-        empty = ~mask.any(dim=-1, keepdim=True)
-        mask = mask | empty
-    grouped = key.shape[1] != query.shape[1]
-    output = F.scaled_dot_product_attention(
-        query, key, value, mask, dropout_p, is_causal=is_causal, scale=scale, enable_gqa=grouped
-    )
-    output = output if empty is None else output.masked_fill(empty, 0.0)
-    return output.reshape(output.shape[len(lead) :])[..., :width]
-
-
-def _with_sink(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sinks: Tensor, scale: int | float
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """One more key, with a value of zeros, whose score for every query of a head is its sink.
-
-    ``query`` gets one more number, ``1 / scale``; keys get a 0 there, and the new key has the sink there and
-    zeros elsewhere. (``sinks / scale`` could be too large for ``float16``.)
-    """
-    key, value = (_repeat_kv(x, query.shape[1] // key.shape[1]) for x in (key, value))
-    sink = F.pad(sinks.to(key.dtype)[:, None, None], (key.shape[-1], 0)).expand(key.shape[0], -1, -1, -1)
-    mask = None if mask is None else _see_sink(mask, key.shape[-2])
-    key = torch.cat([F.pad(key, (0, 1)), sink], dim=-2)
-    return F.pad(query, (0, 1), value=1 / scale), key, F.pad(value, (0, 0, 0, 1)), mask

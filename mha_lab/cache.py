@@ -20,12 +20,16 @@ _Kept = TypeVar("_Kept", bound=tuple)
 
 
 def savable(cache: type[_Kept]) -> type[_Kept]:
-    """Caches of this class can be pickled: a file cannot refer to a layer, so there ``layer`` is ``None``."""
+    """Caches of this class can be pickled: a file cannot refer to a layer, so there ``layer`` is ``None``.
+
+    ``torch.load`` takes no class from a file that it has not been told of.
+    """
 
     def without_layer(self: _Kept) -> tuple[type[_Kept], tuple]:
         return cache, tuple(None if isinstance(part, weakref.ref) else part for part in self)
 
     cache.__reduce__ = without_layer
+    torch.serialization.add_safe_globals([cache])
     cache.__copy__ = lambda self: self
     cache.__deepcopy__ = lambda self, memo: cache._make(copy.deepcopy(part, memo) for part in self)
     return cache

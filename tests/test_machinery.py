@@ -24,7 +24,7 @@ from mha_lab import (
     MultiHeadAttention,
     RelativePositionBias,
     SingleHeadAttention,
-    attention,
+    _fused,
     causal_mask,
     mask_from_additive,
     padding_mask,
@@ -470,11 +470,11 @@ def test_files_from_before_frequencies_were_kept(assign):
         )
 
 
-N = 2 * attention.BLOCK + 5
+N = 2 * _fused.BLOCK + 5
 
 
 @pytest.mark.parametrize("gradient", [True, False])
-@pytest.mark.parametrize("n_kept", [0, 3, attention.BLOCK + 1])
+@pytest.mark.parametrize("n_kept", [0, 3, _fused.BLOCK + 1])
 @pytest.mark.parametrize(
     "options", [{}, {"window": 7}, {"window": N}, {"sinks": True}, {"window": 600, "num_kv_heads": 1}]
 )
@@ -489,7 +489,7 @@ def test_causal_attention_needs_no_whole_mask(options, n_kept, gradient):
         whole, _ = layer(x, need_weights=False, is_causal=True)
     assert_close(found, expected[:, n_kept:], 1e-12)
     assert_close(whole, expected, 1e-12)
-    assert max(math.prod(shape) for shape in shapes.seen) <= (attention.BLOCK + 1) * (N + 1)
+    assert max(math.prod(shape) for shape in shapes.seen) <= (_fused.BLOCK + 1) * (N + 1)
     assert_close(layer(x, is_causal=True)[0], expected, 1e-12)
     upstream = torch.randn_like(expected)
     if gradient:
@@ -499,6 +499,24 @@ def test_causal_attention_needs_no_whole_mask(options, n_kept, gradient):
             strict=True,
         ):
             assert_close(mine, other, 1e-9)
+
+
+def test_causal_attention_with_sinks_needs_no_mask_at_all():
+    layer = MultiHeadAttention(4, 2, sinks=True)
+    with torch.no_grad(), Shapes() as shapes:
+        layer(torch.randn(1, N, 4), need_weights=False, is_causal=True)
+    assert max(math.prod(shape) for shape in shapes.seen) <= 3 * 5 * (N + 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"sinks": True}])
+def test_a_gradient_keeps_keys_and_values_once(options):
+    """Beside a mask, the kernel gets some queries at a time, but all of them share the stored keys."""
+    layer, mask = MultiHeadAttention(4, 2, **options), torch.rand(N, N) > 0.5
+    kept = {}
+    pack = lambda x: kept.update({x.untyped_storage().data_ptr(): x}) or x  # noqa: E731
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        layer(torch.randn(1, N, 4), mask=mask, need_weights=False)
+    assert sum(x.ndim == 4 and x.shape[-2] == N + len(options) for x in kept.values()) == 2
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -575,9 +593,12 @@ def test_a_cache_goes_through_a_file(make, step):
         assert copied.layer() is layer
         with pytest.raises(ValueError, match=r"^caches?: expected a cache of this layer"):
             step(make(), x, copied)
-    kept = pickle.loads(pickle.dumps(cache))
-    assert kept.layer is None
-    assert_close(step(layer, x, kept)[0], step(layer, x, cache)[0], 1e-7)
+    file = io.BytesIO()
+    torch.save(cache, file)
+    file.seek(0)
+    for kept in (pickle.loads(pickle.dumps(cache)), torch.load(file)):
+        assert kept.layer is None
+        assert_close(step(layer, x, kept)[0], step(layer, x, cache)[0], 1e-7)
     other = make()
     other.load_state_dict(layer.state_dict())
     assert_close(step(other, x, kept)[0], step(layer, x, cache)[0], 1e-7)
