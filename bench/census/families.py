@@ -78,7 +78,7 @@ def rows(name: str) -> list[dict[str, Any]]:
                     "kind": "",
                     "result": "not covered",
                     "reason": _why(errors),
-                    "error": " | ".join(errors)[:600],
+                    "error": " | ".join(dict.fromkeys(errors))[:2000],
                 }
             ]
     told = {
@@ -103,8 +103,8 @@ def year(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def stopped(name: str) -> list[dict[str, Any]]:
-    """The rows of a family whose process has ended before it wrote them."""
+def stopped(name: str, reason: str = "too large", error: str = "") -> list[dict[str, Any]]:
+    """The rows of a family whose process has ended before it wrote them, or in which the census failed."""
     path = files()[name]
     row = {
         "file": name.partition(".")[2],
@@ -112,7 +112,8 @@ def stopped(name: str) -> list[dict[str, Any]]:
         "year": year(path),
         "kind": "",
         "result": "not covered",
-        "reason": "too large",
+        "reason": reason,
+        "error": error,
     }
     return [row | {"class": one} for one in classes(path)]
 
@@ -315,12 +316,19 @@ def _told(call: Call, model: nn.Module, mask: str = "") -> dict[str, Any]:
 
 
 def _worst(tries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all layers of a class: the first that is not equal, or the one with the largest difference."""
+    """Of all layers of a class: the first that is not equal, or of those that are, the first of the widest.
+
+    A difference is rounding, and another on each processor, so it does not choose the layer.
+    """
     order = ["not covered", "differs", "equal"]
-    worst = min(tries, key=lambda row: (order.index(row["result"]), -row.get("difference", 0)))
+    worst = min(tries, key=lambda row: (order.index(row["result"]), -(row.get("d_k") or 0)))
     windows = {row["window"] for row in tries if row.get("window")}
     masks = sorted({row["mask"] for row in tries if row.get("mask")})
+    differences = [
+        row["difference"] for row in tries if row["result"] == worst["result"] and "difference" in row
+    ]
     return worst | {
+        **({"difference": max(differences)} if differences else {}),
         "layers": len(tries),
         "masks": " + ".join(masks),
         "windows": " + ".join(map(str, windows)),
