@@ -96,7 +96,12 @@ def _start(name: str, file: Path) -> int:
         os.dup2(null, 2)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            rows = families.rows(name)
+            try:
+                rows = families.rows(name)
+            except MemoryError:
+                raise  # the family is too large
+            except Exception as error:  # a fault of the census, which has a reason of its own
+                rows = families.stopped(name, "error", repr(error))
         part = file.with_suffix(".part")
         part.write_text(json.dumps(rows))
         part.rename(file)

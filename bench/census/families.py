@@ -78,7 +78,7 @@ def rows(name: str) -> list[dict[str, Any]]:
                     "kind": "",
                     "result": "not covered",
                     "reason": _why(errors),
-                    "error": " | ".join(errors)[:600],
+                    "error": " | ".join(dict.fromkeys(errors))[:2000],
                 }
             ]
     told = {
@@ -103,8 +103,8 @@ def year(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def stopped(name: str) -> list[dict[str, Any]]:
-    """The rows of a family whose process has ended before it wrote them."""
+def stopped(name: str, reason: str = "too large", error: str = "") -> list[dict[str, Any]]:
+    """The rows of a family whose process has ended before it wrote them, or in which the census failed."""
     path = files()[name]
     row = {
         "file": name.partition(".")[2],
@@ -112,7 +112,8 @@ def stopped(name: str) -> list[dict[str, Any]]:
         "year": year(path),
         "kind": "",
         "result": "not covered",
-        "reason": "too large",
+        "reason": reason,
+        "error": error,
     }
     return [row | {"class": one} for one in classes(path)]
 

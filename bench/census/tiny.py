@@ -24,12 +24,12 @@ PATTERNS = (
     (r"mamba_(n|num)_heads|n_mamba_heads", "heads"),
     (r"max_source_positions", "frames"),
     (r"(moe_)?(num|n)_(routed_|local_)?experts", "experts"),
-    (r"(moe_)?num_experts_per_tok\w*|moe_topk|moe_k|moe_top_k|n_group|num_expert_groups", "few"),
+    (r"(moe_)?num_experts_per_tok\w*|moe_topk|moe_k|moe_top_k|n_group|num_expert_groups?", "few"),
     (r"topk_group", "one"),
     (r"image_embedding_size", "side"),
     (r"num_(object_|latent_)?queries", "queries"),
     (r"(\w+_)?vocab_size(_per_layer_input)?", "words"),
-    (r"(\w+_)?(sliding_window|sliding_window_size|attention_window|attention_chunk_size|index_topk|local_window_size"
+    (r"(\w+_)?(sliding_window|sliding_window_size|attention_window|attention_chunk_size|index_topk|local_window_size|local_attention"
      r"|attention_window_size)", "window"),
     (r"qk_nope_head_dim", "nope"),
     (r"\w*lora_rank|\w*latent_dim|o_lora_rank", "rank"),

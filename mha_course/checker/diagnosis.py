@@ -199,7 +199,15 @@ def _named(exercise: Exercise, shown: Trial) -> bool:
 def _fitting(exercise: Exercise, trials: list[Trial], *, two: bool) -> dict[str, Mistake]:
     """The single mistakes, or the pairs, with a variant that does the same in every trial."""
     some = {name: m for name, m in exercise.mistakes.items() if bool(m.of) == two}
-    return {name: m for name, m in some.items() if any(_fits(exercise, trials, v) for v in m.variants)}
+    if two and trials[0].outcome.kind == "raised":  # there are many pairs: one of the two raises this alone
+        alone = {name for m in some.values() for name in m.of}
+        raising = {name for name in alone if _any_fits(exercise, trials[:1], exercise.mistakes[name])}
+        some = {name: m for name, m in some.items() if raising.intersection(m.of)}
+    return {name: m for name, m in some.items() if _any_fits(exercise, trials, m)}
+
+
+def _any_fits(exercise: Exercise, trials: list[Trial], mistake: Mistake) -> bool:
+    return any(_fits(exercise, trials, variant) for variant in mistake.variants)
 
 
 def _one_factor(trials: list[Trial]) -> bool:

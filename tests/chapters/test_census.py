@@ -215,6 +215,21 @@ def taken(names):
     return [row for _, rows in json.loads(done.stdout) for row in rows]
 
 
+@pytest.mark.parametrize(("fault", "reason"), [("ValueError", "error"), ("MemoryError", "too large")])
+def test_a_fault_of_the_census_is_not_said_to_be_the_size_of_a_family(fault, reason):
+    pytest.importorskip("transformers")
+    code = (
+        "import json\nfrom bench import census\nfrom bench.census import families\n"
+        f"def fail(name): raise {fault}('a fault')\n"
+        "families.rows = fail\n"
+        "print(json.dumps(list(census.taken(['llama.modeling_llama']))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    ((_, rows),) = json.loads(done.stdout)
+    assert {row["reason"] for row in rows} == {reason}
+    assert reason != "error" or "a fault" in rows[0]["error"]
+
+
 def compared(table, rows):
     """What is new, gone or changed, one line for each class; differences below the limit may vary."""
     shown = [

@@ -101,3 +101,15 @@ def test_known_code_is_run_only_if_it_can_explain_a_module_and_makes_none(monkey
     assert len(known.intersection(run)) == tried * len(known)
     # Three projections for three problems, of the answer and of the solution; and one not prepared.
     assert len(made) - tried == 2 * 3 * 3
+
+
+def test_pairs_of_mistakes_are_tried_for_an_error_only_if_one_of_the_two_raises_it(monkeypatch):
+    def answer(query, key, num_heads):
+        raise RuntimeError("no known mistake says this")
+
+    run, compute = [], Exercise.compute
+    monkeypatch.setattr(Exercise, "compute", lambda *given: run.append(given[1]) or compute(*given))
+    assert diagnosis_of("per_head_weights", named(answer, "per_head_weights"), refused=[]).name == "raises"
+    mistakes = find("per_head_weights").mistakes.values()
+    assert run
+    assert not set(run) & {variant for m in mistakes if m.of for variant in m.variants}
