@@ -502,7 +502,7 @@ def test_causal_attention_needs_no_whole_mask(options, n_kept, gradient):
 
 
 def test_causal_attention_with_sinks_needs_no_mask_at_all():
-    layer = MultiHeadAttention(4, 2, sinks=True)
+    layer = layer_with(4, 2, sinks=True)
     with torch.no_grad(), Shapes() as shapes:
         layer(torch.randn(1, N, 4), need_weights=False, is_causal=True)
     assert max(math.prod(shape) for shape in shapes.seen) <= 3 * 5 * (N + 1)
@@ -511,7 +511,7 @@ def test_causal_attention_with_sinks_needs_no_mask_at_all():
 @pytest.mark.parametrize("options", [{}, {"sinks": True}])
 def test_a_gradient_keeps_keys_and_values_once(options):
     """Beside a mask, the kernel gets some queries at a time, but all of them share the stored keys."""
-    layer, mask = MultiHeadAttention(4, 2, **options), torch.rand(N, N) > 0.5
+    layer, mask = layer_with(4, 2, **options), torch.rand(N, N) > 0.5
     kept = {}
     pack = lambda x: kept.update({x.untyped_storage().data_ptr(): x}) or x  # noqa: E731
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):

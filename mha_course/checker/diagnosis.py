@@ -201,8 +201,11 @@ def _fitting(exercise: Exercise, trials: list[Trial], *, two: bool) -> dict[str,
     some = {name: m for name, m in exercise.mistakes.items() if bool(m.of) == two}
     if two and trials[0].outcome.kind == "raised":  # there are many pairs: one of the two raises this alone
         alone = {name for m in some.values() for name in m.of}
-        raising = {name for name in alone if _any_fits(exercise, trials[:1], exercise.mistakes[name])}
-        some = {name: m for name, m in some.items() if raising.intersection(m.of)}
+        known = alone & exercise.mistakes.keys()
+        raising = {name for name in known if _any_fits(exercise, trials[:1], exercise.mistakes[name])}
+        some = {
+            name: m for name, m in some.items() if not known.issuperset(m.of) or raising.intersection(m.of)
+        }
     return {name: m for name, m in some.items() if _any_fits(exercise, trials, m)}
 
 

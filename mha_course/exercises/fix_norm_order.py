@@ -18,7 +18,10 @@ def _normed(x):
 
 def fix_norm_order(query, gain, cos, sin):
     """``(batch, heads, n, d_k)``, ``(d_k,)`` and ``(n, d_k)`` twice, to ``(batch, heads, n, d_k)``."""
-    return _turned(gain * _normed(query), cos, sin)
+    rms = (query.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt()
+    query = gain * query / rms
+    half_1, half_2 = query.chunk(2, dim=-1)
+    return query * cos + torch.cat((-half_2, half_1), dim=-1) * sin
 
 
 def _stub(query, gain, cos, sin):

@@ -7,7 +7,7 @@ import torch
 from mha_course.exercises import Exercise, deviations
 from mha_lab import MultiHeadAttention, causal_mask, merge_heads, split_heads
 from mha_lab.heads import repeat_kv
-from mha_lab.masks import sliding_window_mask
+from mha_lab.masks import SlidingWindow, sliding_window_mask
 from mha_lab.positions import Rotary, apply_rotary
 from mha_lab.scores import SoftcappedScore
 
@@ -19,7 +19,7 @@ def gemma_output(x, w_q, w_k, w_v, w_o, num_heads, scalar, cap, window):
     d_k = len(w_q) // num_heads
     layer = MultiHeadAttention(
         x.shape[-1], num_heads, d_k=d_k, d_v=d_k, num_kv_heads=len(w_k) // d_k, bias=False,
-        transform=Rotary(layout="halves"), score=SoftcappedScore(cap), window=window,
+        transform=Rotary(layout="halves"), score=SoftcappedScore(cap), mask=SlidingWindow(window),
     )  # fmt: skip
     layer.q_proj.weight.data = w_q * math.sqrt(d_k / scalar)  # the layer divides by sqrt(d_k)
     layer.k_proj.weight.data = w_k

@@ -223,7 +223,7 @@ def test_heads_of_a_group_differ_by_their_queries_only():
 def test_with_random_weights_the_gradient_is_0_exactly_where_a_stack_of_windows_ends(window):
     for seed in range(5):
         torch.manual_seed(seed)
-        blocks = [Block(MultiHeadAttention(8, 2, window=window)).double() for _ in range(2)]
+        blocks = [Block(MultiHeadAttention(8, 2, mask=SlidingWindow(window))).double() for _ in range(2)]
         x = torch.randn(1, 9, 8, dtype=torch.float64, requires_grad=True)
         blocks[1](blocks[0](x)[0])[0][0, -1].square().sum().backward()
         reached = x.grad[0].abs().sum(dim=-1) > 0
