@@ -1,7 +1,7 @@
 """mha_course: what the chapters do with ``mha_lab``: check answers, ask questions, draw live pictures, grade.
 
 A chapter needs one line of it: ``from mha_course import check, explore, quiz``. ``mha_course.chapters`` has a
-module for each subject of chapters 06 to 14. What is here uses ``mha_lab``, and nothing there uses this. Each
+module for each subject of chapters 06 to 16. What is here uses ``mha_lab``, and nothing there uses this. Each
 part is imported when it is first used.
 """
 

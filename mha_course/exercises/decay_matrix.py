@@ -21,8 +21,7 @@ def _problems(rng):
 
 
 def _product(decay, first, last, seen=lambda i, j: j <= i):
-    """The product of the decays from ``first(i, j)`` up to ``last(i, j)``, for the pairs that are "
-    "``seen``."""
+    """The product of the decays ``first(i, j)`` to ``last(i, j)``, for the pairs that are ``seen``."""
     n = len(decay)
     rows = [
         [decay[first(i, j) : last(i, j) + 1].prod() if seen(i, j) else torch.zeros(()) for j in range(n)]
@@ -91,6 +90,17 @@ KNOBS = {
     },
 }
 OTHERS = {
+    "decays-one-token-early": (
+        "Your function multiplies the decays from the token that writes up to the one before the reading. "
+        "The write comes after the fading, so they begin and end one token later.",
+        STEP,
+        lambda decay: _product(decay, lambda i, j: j, lambda i, j: i - 1),
+    ),
+    "only-its-own-write": (
+        "In your result, each token reads only what it has written itself. It also reads the earlier writes.",
+        STEP,
+        lambda decay: torch.eye(len(decay)),
+    ),
     "future-grows": (
         "Above the diagonal of your result are numbers above 1: what a later write would have to grow by. "
         "A token reads nothing that is written later.",

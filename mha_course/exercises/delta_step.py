@@ -3,7 +3,7 @@
 import torch
 
 from mha_course.chapters.delta import delta_rule, delta_rule_chunked
-from mha_course.exercises import Exercise, deviations
+from mha_course.exercises import Exercise, Mistake, deviations
 
 DECAY, STEP = "2 Let the matrix fade", "3 Erase, then write"
 
@@ -64,8 +64,8 @@ KNOBS = {
             (lambda key, state, faded: torch.zeros_like(key @ faded),),
         ),
         "read-before-the-decay": (
-            "Your function reads what the key finds in the matrix before it has faded. So it erases more "
-            "than is there. Let the matrix fade first, and then read it.",
+            "Your function reads what the key finds in the matrix before it has faded. So it erases too "
+            "much. Let the matrix fade first, and then read it.",
             STEP,
             (lambda key, state, faded: key @ state,),
         ),
@@ -125,6 +125,19 @@ EXERCISE = Exercise(
     section=STEP,
     points=2,
     problems=_problems,
-    mistakes=deviations(_build, KNOBS, pairs=False),
+    mistakes={
+        **deviations(_build, KNOBS, pairs=False),
+        "fades-at-the-end": Mistake(
+            "In your function the token reads and writes first, and then all fades. Let the old matrix fade "
+            "first.",
+            DECAY,
+            (lambda state, key, value, rate, decay: decay * delta_step(state, key, value, rate, 1.0),),
+        ),
+        "rate-and-decay-exchanged": Mistake(
+            "Your function uses `rate` as the decay, and `decay` as the rate.",
+            STEP,
+            (lambda state, key, value, rate, decay: delta_step(state, key, value, decay, rate),),
+        ),
+    },
     same_as=(delta_rule, delta_rule_chunked),
 )

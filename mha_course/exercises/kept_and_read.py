@@ -1,7 +1,7 @@
 """Chapter 16: what a model with an indexer keeps of a text, and what it reads for one more token."""
 
 from mha_course.chapters.kept import numbers_kept, numbers_read
-from mha_course.exercises import Exercise, deviations
+from mha_course.exercises import Exercise, Mistake, deviations
 
 STEP = "7 Keep all, read few"
 
@@ -107,7 +107,34 @@ EXERCISE = Exercise(
     section=STEP,
     points=1,
     problems=_problems,
-    mistakes=deviations(_build, KNOBS, pairs=False),
+    mistakes={
+        **deviations(_build, KNOBS, pairs=False),
+        "new-token-counted": Mistake(
+            "You count the new token, too. It is left out of both numbers.",
+            STEP,
+            (lambda layers, entry, index, chosen, n: kept_and_read(layers, entry, index, chosen, n + 1),),
+        ),
+        "one-layer-read": Mistake(
+            "You count what one layer reads. Each of the `num_layers` layers reads.",
+            STEP,
+            (
+                lambda layers, entry, index, chosen, n: (
+                    kept_and_read(layers, entry, index, chosen, n)[0],
+                    kept_and_read(1, entry, index, chosen, n)[1],
+                ),
+            ),
+        ),
+        "one-index-for-all-layers": Mistake(
+            "You count the index keys of one layer. Each of the `num_layers` layers has its own.",
+            STEP,
+            (
+                lambda layers, entry, index, chosen, n: (
+                    n * (layers * entry + index),
+                    n * index + layers * min(n, chosen) * entry,
+                ),
+            ),
+        ),
+    },
     results=("first number", "second number"),
     same_as=(numbers_kept, numbers_read),
 )

@@ -27,10 +27,11 @@ def _build(
     ratio=lambda largest, limit: limit / largest,
     bound=lambda ratio: ratio.clamp(max=1),
     share=lambda factor: (factor.sqrt(), factor.sqrt()),
+    order=lambda w_q, w_k: (w_q, w_k),
 ):
     def answer(w_q, w_k, largest, limit):
         for_q, for_k = share(bound(ratio(largest, limit)))
-        return for_q[:, None, None] * w_q, for_k[:, None, None] * w_k
+        return order(for_q[:, None, None] * w_q, for_k[:, None, None] * w_k)
 
     return answer
 
@@ -68,6 +69,13 @@ KNOBS = {
             "Your function makes weights larger where the scores are below the limit, and never smaller.",
             STEP,
             (lambda ratio: ratio.clamp(min=1),),
+        ),
+    },
+    "order": {
+        "keys-first": (
+            "Your function returns the weights of the keys first. Those of the queries come first.",
+            STEP,
+            (lambda w_q, w_k: (w_k, w_q),),
         ),
     },
     "share": {
