@@ -265,6 +265,18 @@ def of_installed(table):
         pytest.skip(f"the table is of transformers {table['version'][0]}")
 
 
+def test_rounding_does_not_choose_which_layer_of_a_class_is_shown():
+    """It differs from processor to processor: of equal layers the widest, with the largest difference."""
+    from bench.census.families import _worst
+
+    narrow, wide = {"result": "equal", "d_k": 3}, {"result": "equal", "d_k": 5}
+    for one, other in ((1e-8, 2e-8), (2e-8, 1e-8)):
+        shown = _worst([narrow | {"difference": one}, wide | {"difference": other}])
+        assert (shown["d_k"], shown["difference"], shown["layers"]) == (5, 2e-8, 2)
+    wrong = {"result": "differs", "d_k": 3, "difference": 0.5}
+    assert _worst([wide | {"difference": 1e-8}, wrong])["difference"] == 0.5
+
+
 def test_twenty_families_are_as_in_the_table(table):
     of_installed(table)
     from bench.census import families

@@ -43,6 +43,16 @@ def test_a_choice_by_the_weights_themselves_keeps_most():
     assert (chosen_weight(weights, worst) < chosen_weight(weights, best)).all()
 
 
+def test_recall_is_that_of_the_loop():
+    weights, chosen = torch.rand(BATCH, N_Q, N_K), torch.rand(BATCH, N_Q, N_K) < 0.4
+    chosen[..., 0] = True
+    rows = recall(weights, chosen).flatten(), weights.flatten(0, 1), chosen.flatten(0, 1)
+    for found, row, seen in zip(*rows, strict=True):
+        mine = set(seen.nonzero().flatten().tolist())
+        best = sorted(range(N_K), key=lambda j: -row[j].item())[: len(mine)]
+        assert found.item() == pytest.approx(len(mine.intersection(best)) / len(mine))
+
+
 def test_an_indexer_of_full_width_has_the_layers_dot_products_and_a_narrow_one_the_best_approximation():
     query, key = torch.randn(BATCH, HEADS, N_Q, D).double(), torch.randn(BATCH, HEADS, N_K, D).double()
     q, k = narrowed(query, key, HEADS * D)

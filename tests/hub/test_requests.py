@@ -91,7 +91,7 @@ def holding(hub, port, text):
     finally:
         for one in two:
             one.terminate()  # runuser ends what it has started
-            one.wait(timeout=60)
+            one.communicate(timeout=60)  # this closes its pipes, too
 
 
 BODY = "Host: {host}\r\nContent-Length: 60000\r\n"
@@ -138,6 +138,23 @@ def test_who_has_not_the_proxys_token_cannot_fill_its_memory(hub):
             sent += way.send(b"x" * 1_000_000)
     assert sent < 50_000_000
     assert "403 Forbidden" in said(hub, head, there[1])
+
+
+# --- pages of the hub, elsewhere ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "page", ["/hub/login", "/hub/home", "/hub/token", "/hub/spawn", "/hub/nothing", "/hub/api/user"]
+)
+def test_no_other_page_can_frame_or_read_a_page_of_the_hub(hub, page):
+    bob, url = Web(hub, BOB), urlsplit(hub.url)
+    cookies = "; ".join(map("=".join, bob.cookies.items()))
+    elsewhere = {"Host": url.netloc, "Cookie": cookies, "Origin": f"http://{EVE}.{url.netloc}"}
+    with closing(HTTPConnection("127.0.0.1", url.port, timeout=60)) as web:
+        web.request("GET", page, headers=elsewhere)
+        answer = web.getresponse()
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["Access-Control-Allow-Origin"] is None
 
 
 # --- the log-in form ---------------------------------------------------------------------------------------
