@@ -314,12 +314,16 @@ def _told(call: Call, model: nn.Module, mask: str = "") -> dict[str, Any]:
 
 
 def _worst(tries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all layers of a class: the first that is not equal, or of those that are, the first of the widest.
+    """Of all layers of a class: the first that is not equal, or of those that are, one with positions, if any.
 
-    A difference is rounding, and another on each processor, so it does not choose the layer.
+    Of several, the first of the widest. A difference is rounding, and another on each processor, so it does
+    not choose the layer.
     """
     order = ["not covered", "differs", "equal"]
-    worst = min(tries, key=lambda row: (order.index(row["result"]), -(row.get("d_k") or 0)))
+    worst = min(
+        tries,
+        key=lambda row: (order.index(row["result"]), not row.get("positions"), -(row.get("d_k") or 0)),
+    )
     windows = {row["window"] for row in tries if row.get("window")}
     masks = sorted({row["mask"] for row in tries if row.get("mask")})
     differences = [

@@ -28,6 +28,8 @@ def test_by_hand():
     assert numbers_kept(parts, 41) == 2 * 10 * (3 + 5) + 7 * 13 * 11 + 17 * 19
     assert numbers_read(parts, 41) == 2 * (6 * 3 + 10 * 5) + 7 * 13 * 11 + 17 * 19
     assert numbers_kept(parts, 3) == 7 * 3 * 11 + 17 * 19
+    # 9 tokens are 2 entries, fewer than are chosen, and fewer than the window
+    assert numbers_read(parts, 9) == numbers_kept(parts, 9) == 2 * 2 * (3 + 5) + 7 * 9 * 11 + 17 * 19
 
 
 def configured(name):

@@ -46,6 +46,24 @@ def test_each_short_form_is_the_original(name):
     assert weights.shape == (3, 6, 7, 7)
 
 
+def test_angles_and_mask_are_those_that_the_model_makes():
+    """``compared`` hands the same to both classes, so it sees no fault of them."""
+    theirs = pytest.importorskip("transformers.models.gemma2.modeling_gemma2")
+    from transformers import Gemma2Config
+    from transformers.masking_utils import create_sliding_window_causal_mask
+
+    layer, x = made("Gemma2Attention"), torch.randn(1, 7, 24)
+    rope = {"rope_type": "default", "rope_theta": layer.rope_theta}
+    sizes = {"hidden_size": 24, "num_attention_heads": 6, "head_dim": 8, "sliding_window": 3}
+    config = Gemma2Config(**sizes, rope_parameters=rope, attn_implementation="eager")
+    inputs = given(layer, 7)
+    torch.testing.assert_close(
+        inputs["position_embeddings"], theirs.Gemma2RotaryEmbedding(config)(x, torch.arange(7)[None])
+    )
+    mask = create_sliding_window_causal_mask(config, x, None, None)
+    assert torch.equal(inputs["attention_mask"] == 0, mask == 0)
+
+
 @pytest.mark.parametrize("case", WITHOUT, ids=str)
 def test_each_setting_is_felt(case):
     """The comparison above would see a wrong setting."""
