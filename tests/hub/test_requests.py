@@ -143,9 +143,7 @@ def test_who_has_not_the_proxys_token_cannot_fill_its_memory(hub):
 # --- pages of the hub, elsewhere ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "page", ["/hub/login", "/hub/home", "/hub/token", "/hub/spawn", "/hub/nothing", "/hub/api/user"]
-)
+@pytest.mark.parametrize("page", ["/hub/login", "/hub/home", "/hub/token", "/hub/nothing", "/hub/api/user"])
 def test_no_other_page_can_frame_or_read_a_page_of_the_hub(hub, page):
     bob, url = Web(hub, BOB), urlsplit(hub.url)
     cookies = "; ".join(map("=".join, bob.cookies.items()))
