@@ -314,7 +314,7 @@ def _told(call: Call, model: nn.Module, mask: str = "") -> dict[str, Any]:
 
 
 def _worst(tries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all layers of a class: the first that is not equal, or of those that are, one with positions, if any.
+    """Of all layers of a class: the first that is not equal, or, if all are, one with positions.
 
     Of several, the first of the widest. A difference is rounding, and another on each processor, so it does
     not choose the layer.

@@ -269,8 +269,8 @@ def original_code(name: str) -> str:
     """The code of an attention class in the installed ``transformers``; without it, that of our short form.
 
     Args:
-        name: of a class that ``published.census()`` lists, such as ``"LlamaAttention"``. Of a name that several
-            files have, the code of the first one is shown.
+        name: of a class that ``published.census()`` lists, such as ``"LlamaAttention"``; if several files
+            have that name, of the first.
     """
     folder, file = _place(name)
     try:
