@@ -453,6 +453,16 @@ def test_a_layer_without_one_bias_starts_again():
     assert not layer.v_proj.bias.any()
 
 
+def test_sinks_and_gate_start_again_with_their_layer():
+    layer = Layer(sinks=True, gate=True)
+    for parameter in layer.parameters():
+        nn.init.constant_(parameter, math.nan)
+    layer.reset_parameters()
+    assert all(parameter.isfinite().all() for parameter in layer.parameters())
+    assert not layer.sinks.any()
+    assert layer.gate_proj.weight.any()
+
+
 @pytest.mark.parametrize("assign", [True, False])
 def test_files_from_before_frequencies_were_kept(assign):
     theta = rotary_frequencies(4, base=500)
@@ -476,7 +486,15 @@ N = 2 * _fused.BLOCK + 5
 @pytest.mark.parametrize("gradient", [True, False])
 @pytest.mark.parametrize("n_kept", [0, 3, _fused.BLOCK + 1])
 @pytest.mark.parametrize(
-    "options", [{}, {"window": 7}, {"window": N}, {"sinks": True}, {"window": 600, "num_kv_heads": 1}]
+    "options",
+    [
+        {},
+        {"window": 7},
+        {"window": N},
+        {"sinks": True},
+        {"window": 7, "sinks": True},
+        {"window": 600, "num_kv_heads": 1},
+    ],
 )
 def test_causal_attention_needs_no_whole_mask(options, n_kept, gradient):
     layer, x = layer_with(4, 2, **options).double(), torch.randn(1, N, 4, dtype=torch.float64)
