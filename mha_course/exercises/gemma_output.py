@@ -83,6 +83,11 @@ KNOBS = {
             STEP,
             (lambda scalar, d_k: 1 / scalar,),
         ),
+        "multiplied-by-the-root": (
+            "Your scores are multiplied by the square root of `scalar`. Divide them by it.",
+            STEP,
+            (lambda scalar, d_k: scalar**0.5,),
+        ),
         "not-scaled": ("Your scores are not divided by any number.", STEP, (lambda scalar, d_k: 1.0,)),
     },
     "capped": {
@@ -97,6 +102,11 @@ KNOBS = {
             STEP,
             (lambda scores, cap: torch.tanh(scores / cap),),
         ),
+        "cap-only-outside": (
+            "In your function the tanh gets the scores as they are. It gets them divided by the cap.",
+            STEP,
+            (lambda scores, cap: cap * torch.tanh(scores),),
+        ),
     },
     "seen": {
         "window-without-the-own-key": (
@@ -108,6 +118,11 @@ KNOBS = {
             "In your function a query sees `window - 1` keys.",
             STEP,
             (lambda n, window: sliding_window_mask(n, window=window - 1),),
+        ),
+        "later-keys-too": (
+            "Your function hides the keys that are older than the window, and no later ones.",
+            STEP,
+            (lambda n, window: torch.ones(n, n, dtype=torch.bool).triu(1 - window),),
         ),
         "no-window": (
             "In your function a query sees all keys up to its own.",

@@ -6,12 +6,19 @@ from mha_lab.positions import Rotary, rotary_frequencies
 from mha_lab.scores import QueryKeyNorm
 
 
-def test_the_order_of_norm_and_rotation_matters_only_if_the_gain_differs_between_columns():
-    """The root mean square is the same before and after; a gain of 1 hides the order, and so does 3."""
+def test_the_order_of_norm_and_rotation_matters_only_if_the_gains_of_a_pair_differ():
+    """The root mean square is the same before and after; a gain that both columns of a pair have hides it."""
     turn, query = Rotary(layout="halves"), torch.randn(2, 3, 7, 8)
     root = [x.square().mean(dim=-1) for x in (query, turn(query, query)[0])]
     torch.testing.assert_close(*root)
-    for gain, same in ((torch.ones(8), True), (torch.full((8,), 3.0), True), (1 + torch.arange(8.0), False)):
+    gains = {
+        torch.ones(8): True,
+        torch.full((8,), 3.0): True,
+        1 + torch.arange(4.0).repeat(2): True,  # column i and column i + 4 are a pair
+        1 + torch.arange(4.0).repeat_interleave(2): False,
+        1 + torch.arange(8.0): False,
+    }
+    for gain, same in gains.items():
         norm = QueryKeyNorm(8)
         norm.query_norm.weight.data = gain
         orders = turn(*norm(query, query))[0], norm(*turn(query, query))[0]

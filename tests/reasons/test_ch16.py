@@ -35,12 +35,45 @@ def test_random_pairs_written_once_are_found_more_often_if_they_are_only_added(s
         output, replaced = delta.delta_rule(k, k, v, torch.ones(200, n, 1))
         torch.testing.assert_close(output[:, -1], v[:, -1], atol=1e-3, rtol=1e-3)
         shares.append([right(k @ state, v, torch.arange(n)) for state in (added, replaced)])
+        if n > 4:
+            assert (k @ added - v).square().mean() > 1.2 * (k @ replaced - v).square().mean()
     assert all(a > b for a, b in itertools.pairwise(shares))  # both fall
     assert all(adds > replaces for adds, replaces in shares[1:])
     k = delta.unit(torch.randn(1, 2, 16))  # erasing alone: the second key writes a value of zeros
     values = torch.tensor([[[1.0], [0.0]]])
     _, state = delta.delta_rule(k, k, values, torch.ones(1, 2, 1))
     assert abs((k[:, 0] @ state).item() - 1) == pytest.approx((k[0, 0] @ k[0, 1]).square().item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_later_write_erases_a_share_of_the_older_values(seed):
+    """Each value is a column of its own, so a read shows the share of each write.
+
+    The cause alone, a decay of 15/16 without erasing, finds about as few; without the cause (keys that are
+    orthogonal, so that nothing of another key is erased), all are found.
+    """
+    torch.manual_seed(seed)
+    k, ones = delta.unit(torch.randn(400, 32, 16)), torch.ones(400, 32, 1)
+    _, state = delta.delta_rule(k, k, torch.eye(32).expand(400, 32, 32), ones)
+    own = (k @ state).diagonal(dim1=-2, dim2=-1).mean(0)
+    torch.testing.assert_close(own, (15 / 16) ** torch.arange(31.0, -1, -1), atol=0.03, rtol=0)
+    assert 1 / 8 < (15 / 16) ** 31 < 1 / 7
+    v = torch.randn(400, 32, 16)
+    states = (
+        delta.decayed_linear_attention(k, k, v)[1],
+        delta.decayed_linear_attention(k, k, v, 15 / 16 * ones)[1],
+        delta.delta_rule(k, k, v, ones)[1],
+    )
+    adds, fades, erases = (right(k @ state, v, torch.arange(32)) for state in states)
+    assert abs(fades - erases) < 0.05 < adds - max(fades, erases) - 0.05
+    orthogonal = torch.linalg.qr(torch.randn(400, 16, 16)).Q
+    for keys, all_found in ((orthogonal[:, :8], True), (k[:, :8], False)):
+        again, v = keys.repeat(1, 4, 1), torch.randn(400, 32, 16)
+        _, state = delta.delta_rule(again, again, v, ones)
+        found = (torch.cdist(keys @ state, v).argmin(-1) == torch.arange(24, 32)).float().mean(0)
+        assert (found.min() == 1) == all_found
+        if not all_found:
+            assert 1 - found[:4].mean() > 2 * (1 - found[4:].mean())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -56,6 +89,8 @@ def test_a_new_value_is_found_most_often_if_the_old_one_is_erased(seed):
         )
         adds, fades, erases = (right(k @ state, v, torch.arange(3 * m, 4 * m)) for state in states)
         assert adds < fades < erases
+    slower = delta.decayed_linear_attention(again, again, v, 0.95 * ones)[1]  # 16 keys
+    assert abs(right(k @ slower, v, torch.arange(48, 64)) - erases) < 0.04
 
 
 @pytest.mark.parametrize("seed", SEEDS)
