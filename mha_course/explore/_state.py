@@ -121,14 +121,18 @@ class State(Explorable):
         ones = torch.ones(self._step, 1, dtype=torch.float64)
         if self._rule == "delta":
             return delta_rule(keys, keys, values, self._rate * ones, self._decay * ones)[1]
-        return decayed_linear_attention(keys, keys, values, self._decay * ones if self._rule == "decays" else None)[1]
+        return decayed_linear_attention(
+            keys, keys, values, self._decay * ones if self._rule == "decays" else None
+        )[1]
 
     def _attend(self) -> tuple[Tensor, Tensor]:
         keys, values = self._pairs()
         if not self._step:
             return torch.zeros_like(values[0]), values.new_zeros(0)
         seen = slice(self._step)
-        output, weights = scaled_dot_product_attention(keys[[self._query]], keys[seen], values[seen], scale=self._scale)
+        output, weights = scaled_dot_product_attention(
+            keys[[self._query]], keys[seen], values[seen], scale=self._scale
+        )
         return output[0], weights[0]
 
     def _names(self) -> list[str]:
@@ -153,7 +157,9 @@ class State(Explorable):
         matrix, query = self._matrix(), self._keys[self._query]
         n, (d_k, d_v) = len(self._keys), matrix.shape
         size = (7.0 + 0.9 * d_v, 1.4 + max(0.5 * d_k, 0.42 * n))
-        figure, (left, right) = plt.subplots(1, 2, figsize=size, layout="constrained", width_ratios=(1 + d_v, 6))
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=size, layout="constrained", width_ratios=(1 + d_v, 6)
+        )
         limit = max(1e-9, matrix.abs().max().item())
         left.imshow(matrix, cmap=plot.SIGNED, vmin=-2 * limit, vmax=2 * limit)  # pale: numbers are on it
         for r, row in enumerate(matrix.tolist()):
@@ -162,7 +168,9 @@ class State(Explorable):
         name_rows(left, [f"● {x:.2f}" for x in query])
         left.set_xticks([])
         who = short(self._key_labels[self._query])
-        left.set_title(f"S after {self._step} of {n} tokens\n{who} reads {written(self.read.tolist())}", parse_math=False)
+        left.set_title(
+            f"S after {self._step} of {n} tokens\n{who} reads {written(self.read.tolist())}", parse_math=False
+        )
         pairs = zip(map(short, self._key_labels), map(short, self._value_labels), self._values, strict=True)
         name_rows(right, [f"■ {key} ▲ {value} {written(x, whole=True)}" for key, value, x in pairs], "small")
         weights = self.weights.tolist()
@@ -189,7 +197,7 @@ def state(
     step: int = 0,
     scale: float | None = None,
 ) -> State:
-    """A matrix ``S`` that each token changes, and beside it the cache of softmax attention of the same tokens.
+    """A matrix ``S`` that each token changes, and beside it the cache of softmax attention.
 
     With the rule "adds", ``S ← S + key^T value``. With "decays", ``S ← decay · S + key^T value``. With
     "delta", ``S`` first fades; then the key finds ``found = key S``, and ``S ← S + key^T rate (value -
@@ -211,8 +219,8 @@ def state(
 
     Raises:
         TypeError: not tensors, not of one floating-point dtype, or labels that are not texts.
-        ValueError: a wrong shape or size, NaN or infinity, a wrong number of labels, a rule, a token or a step
-            that does not exist, or a decay or rate that is not from 0 to 1.
+        ValueError: a wrong shape or size, NaN or infinity, a wrong number of labels, a rule, a token or a
+            step that does not exist, or a decay or rate that is not from 0 to 1.
 
     Source: Yang, Kautz and Hatamizadeh 2024, "Gated Delta Networks", section 2.
 

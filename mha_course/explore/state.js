@@ -40,7 +40,7 @@ export function attend({ keys, values, at, query, scale }) {
 const same = (a, b) => a.every((x, c) => x === b[c]);
 const near = (a, b) => a.every((x, c) => abs(x - b[c]) <= 0.05);
 const whole = (x) => show(x, Number.isInteger(x) ? 0 : 2);
-const row = (numbers, text = show) => (numbers.length === 1 ? text(numbers[0]) : `(${numbers.map((x) => text(x)).join(", ")})`);
+const row = (numbers, text = show) => (numbers.length === 1 ? text(numbers[0]) : `(${numbers.map((x) => text(x)).join(",\u00a0")})`);
 
 /** All texts. */
 const TEXT = {
@@ -82,7 +82,6 @@ const TEXT = {
     delta: ({ k, v, decay, rate, found }) => `found = ■ ${k} (${decay} · S) = ${found}\nS ← ${decay} · S + ■ ${k}ᵀ · ${rate} · (▲ ${v} − ${found})`,
   },
   aims: [
-    "With the delta rule, read a token, but not the first one, that finds 0.",
     "After two tokens or more, let the state and the cache read the same (up to 0.05).",
     "Choose “decays”, and read all tokens. Find a decay with which the newest key reads its newest value (up to 0.05).",
   ],
@@ -90,10 +89,9 @@ const TEXT = {
 };
 
 const AIMS = [
-  ({ rule, at, step }) => rule === "delta" && at > 1 && step.found.every((x) => abs(x) < 0.005),
   ({ at, here, there }) => at > 1 && near(here, there),
   ({ rule, at, last, step, keys, query }) => rule === "decays" && at === last && same(keys[query], step.key) && near(read(step.key, step.S), step.value),
-].map((met, i) => [TEXT.aims[i], met, ...(i === 2 ? [TEXT.forgotten] : [])]);
+].map((met, i) => [TEXT.aims[i], met, ...(i ? [TEXT.forgotten] : [])]);
 
 /** What the last token did, in words. */
 export function explain({ at, step, rule, decay, rate, names }) {
@@ -118,7 +116,8 @@ const LOOK = `
 .mem .board :is(th, td) { width: 56px; height: 26px; padding: 2px 4px; font-size: 13px; border: 0; white-space: nowrap; } .mem .board th[scope=row] { width: 58px; text-align: right; }
 .mem .board td.cell { --tone: var(--plus); background: ${MIX}; } .mem .board td.minus { --tone: var(--minus); } .mem .board.result td.cell { outline: 1px solid var(--line); outline-offset: -1px; }
 .mem tfoot :is(th, td), .mem .both :is(th, td) { font-weight: 600; } .mem .tones { width: 120px; height: 12px; display: inline-block; vertical-align: middle; border: 1px solid var(--line); background: linear-gradient(90deg, color-mix(in srgb, var(--minus) 60%, var(--ground)), var(--ground), color-mix(in srgb, var(--plus) 60%, var(--ground))); }
-.mem .cache th[scope=row], .mem .both th { text-align: left; overflow-wrap: anywhere; } .mem .cache td { white-space: nowrap; } .mem .cache :is(td, th) { padding: 2px 6px; }
+.mem .cache th:first-child, .mem .both th { text-align: left; overflow-wrap: anywhere; } .mem .cache td { white-space: nowrap; } .mem .cache :is(td, th) { padding: 2px 6px; }
+@container mha (width < 640px) { .mem .boards { gap: 8px; } .mem .board :is(th, td) { width: 47px; padding: 2px; } .mem .board th[scope=row] { width: 54px; } }
 @container mha (width >= 760px) { .mem .lay { grid-template-columns: minmax(0, 5fr) minmax(0, 4fr); } }
 `;
 
@@ -128,8 +127,7 @@ function render({ model, el }) {
   const [n, d_k, d_v] = [keys.length, keys[0].length, values[0].length];
   const names = keys.map((_, i) => [get("key_labels")[i], get("value_labels")[i]]);
   const given = { keys, values, scale, names, last: n };
-  // The colours keep their meaning: they end at the largest number that any rule writes.
-  const limit = max(1e-9, ...TEXT.rules.flatMap(([rule]) => compute({ keys, values, rule, decay: 1, rate: 1 })).flatMap(({ S }) => S.flat().map(abs)));
+  const limit = max(1e-9, ...values.flat().map(abs)); // the colours end here, and keep their meaning
   const send = sender(model, el);
   const { root, speak } = frame(el, TEXT.name);
   const state = () => {
@@ -162,11 +160,11 @@ function render({ model, el }) {
   const asks = choice(TEXT.query, own.map((i) => [i, names[i][0]]), (query) => act({ _query: query }));
 
   // The matrices: numbers beside the rows, perhaps above the columns, and what is read in them below.
-  const board = (kind, { top, foot } }) => {
+  const board = (kind, { top, foot }) => {
     const line = () => each(d_v, () => make("td"));
     const [title, side, cells] = [make("caption"), each(d_k, () => make("th", { scope: "row" })), each(d_k, () => each(d_v, () => make("td", { class: "cell" })))];
     const [above, below, name] = [line(), line(), make("th", { scope: "row" }, foot ?? "")];
-    const node = make("table", { class: `board ${kind}` }, title, top ? make("thead", {}, make("tr", {}, make("td"), ...above)) : null,
+    const node = make("table", { class: `board ${kind}` }, title, top ? make("thead", {}, make("tr", {}, make("th", { scope: "row" }, "▲"), ...above)) : null,
       make("tbody", {}, ...cells.map((row, r) => make("tr", {}, side[r], ...row))), foot ? make("tfoot", {}, make("tr", {}, name, ...below)) : null);
     const put = (text, beside, numbers, edge) => {
       say(title, text);
@@ -176,7 +174,7 @@ function render({ model, el }) {
         set(cells[r][c], { class: `cell ${x < 0 ? "minus" : ""}` });
         cells[r][c].style.setProperty("--share", clip(abs(x) / limit).toFixed(3));
       }));
-      edge.forEach((x, c) => say((top ? above : below)[c], `${top ? "▲ " : ""}${show(x)}`));
+      edge.forEach((x, c) => say((top ? above : below)[c], show(x)));
     };
     return { node, put, foot: below[0].parentElement };
   };
@@ -205,9 +203,9 @@ function render({ model, el }) {
     make("div", { class: "line" }, make("div", {}, pace.back, pace.next, first), pace.why), rules.group, make("div", { class: "line" }, ...sliders.map(({ node }) => node)), words, formula,
     make("div", { class: "lay" },
       make("div", {}, make("p", { class: "title" }, TEXT.state), make("div", { class: "boards" }, ...Object.values(boards).map(({ node }) => node)),
-        make("p", {}, `${whole(-limit)} `, make("span", { class: "tones" }), ` ${whole(limit)}`)),
-      make("div", {}, make("p", { class: "title" }, TEXT.cache), wide(cache))),
-    asks.group, both, kept, make("p", {}, `${TEXT.rounded}${whole(scale)}.`), aims.node, again);
+        make("p", {}, `≤ ${whole(-limit)} `, make("span", { class: "tones" }), ` ≥ ${whole(limit)}`)),
+      make("div", {}, make("p", { class: "title" }, TEXT.cache), wide(cache), asks.group, both, kept)),
+    make("p", {}, `${TEXT.rounded}${whole(scale)}.`), aims.node, again);
 
   function draw() {
     const now = state();
