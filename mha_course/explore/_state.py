@@ -161,7 +161,9 @@ class State(Explorable):
             1, 2, figsize=size, layout="constrained", width_ratios=(1 + d_v, 6)
         )
         limit = max(1e-9, matrix.abs().max().item())
-        left.imshow(matrix, cmap=plot.SIGNED, vmin=-2 * limit, vmax=2 * limit)  # pale: numbers are on it
+        left.imshow(
+            matrix.numpy(), cmap=plot.SIGNED, vmin=-2 * limit, vmax=2 * limit
+        )  # pale: numbers are on it
         for r, row in enumerate(matrix.tolist()):
             for c, x in enumerate(row):
                 left.annotate(written([x]), (c, r), ha="center", va="center")
