@@ -68,6 +68,18 @@ def scaling(labels=None):
     return explore.scaling(d_k=8)
 
 
+def state(labels=None):
+    cat, dog, cow = [1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, 1.0]
+    values = torch.tensor([[5.0, 0], [0, 5], [5, 5], [10, 5], [0, 10], [10, 10]])
+    return explore.state(
+        torch.tensor([cat, dog, cow, dog, cow, cat]),
+        values,
+        key_labels=[*labels, labels[0]] if labels else ["cat", "dog", "cow", "dog", "cow", "cat"],
+        value_labels=["milk", "bone", "hay", "ball", "grass", "fish"],
+        scale=10.0,
+    )
+
+
 @cache
 def recorded(seeds=(0, 1), steps=tuple(range(0, 101, 10))):
     """Five questions about one list of records, and the trainings of one head and of two."""
@@ -126,6 +138,7 @@ ALL = {
     "online_softmax": online_softmax,
     "positions": positions,
     "scaling": scaling,
+    "state": state,
     "training": training,
     "predict_choice": predict_choice,
     "predict_number": predict_number,

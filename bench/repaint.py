@@ -39,6 +39,7 @@ SLIDE = """(all, i) => {
   model.set("_shown", ["no scale", "1/sqrt(d_k)", "1/d_k"]);
   model.set("_d_k", 2 + (i * 37) % 511);
 }"""
+FADE = "(all, i) => model.set('_decay', ((i * 37) % 97) / 97)"
 SEEK = "(all, i) => model.set('_step', model.get('_steps')[(i * 37) % model.get('_steps').length])"
 STEP = "(all, i) => all[i % 6 < 3 ? 1 : 0].click()"  # Next three times, Back three times
 # Each key changes the first word of 30, so that no token is kept, with the silent head or without.
@@ -109,6 +110,7 @@ def _largest():
         ),
         "positions": (explore.positions(*torch.randn(2, 8), kind="sinusoidal", base=100), SHIFT, ".mha"),
         "scaling": (explore.scaling(8), SLIDE, ".mha"),
+        "state": (explore.state(torch.randn(8, 4), torch.randn(8, 3), step=8), FADE, ".mha"),
         "predict": (explore.predict("How much?", [0.125] * 8, {}, labels=names), SET, "[type=range]"),
         "training": (explore.training(*_trainings()), SEEK, ".mha"),
     }

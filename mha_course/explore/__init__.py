@@ -14,9 +14,10 @@ from mha_course.explore._predict import predict
 from mha_course.explore._query import query
 from mha_course.explore._scaling import scaling
 from mha_course.explore._split import split
+from mha_course.explore._state import state
 from mha_course.explore._training import training
 
 __all__ = [
     "flow", "heads", "mask", "model", "online_softmax", "positions", "predict", "query", "scaling", "split",
-    "training",
+    "state", "training",
 ]  # fmt: skip

@@ -225,7 +225,7 @@ def test_a_head_is_enlarged_with_numbers_and_shows_what_it_fetches(shown):
     assert "so it fetches 0.00" in page.get_by_role("status").inner_text()
 
 
-@pytest.mark.parametrize("name", ["query", "heads", "mask", "split", "flow", "predict_number"])
+@pytest.mark.parametrize("name", ["query", "heads", "mask", "split", "flow", "state", "predict_number"])
 def test_keys_are_for_the_explorable_and_not_for_the_notebook_around_it(shown, name):
     """Notebook 7 hears of a key on its way down, JupyterLab on its way up. Both heed the attribute."""
     page = shown(examples.ALL[name](), dead=True)
@@ -595,6 +595,10 @@ GOALS = {
         "model.set('_scale', '1/d_k')",
         "model.set('_shown', ['no scale', '1/sqrt(d_k)', '1/d_k'])",
     ],
+    "state": [
+        "model.set('_query', 2), model.set('_step', 3)",
+        "model.set('_query', 0), model.set('_rule', 'decays'), model.set('_decay', 0), model.set('_step', 6)",
+    ],
     "training": [
         "model.set('_seed', 1), model.set('_step', 40)",
         "model.set('_step', 80)",
@@ -609,6 +613,7 @@ GOALS = {
 EARLY = {
     "flow": "model.set('_edits', { scale: 3, 'value 0 1 0': 0 })",
     "training": "[10, 60, 90, 100, 0].forEach((step) => model.set('_step', step))",
+    "state": "[1, 2, 3, 4, 5, 6].forEach((step) => model.set('_step', step)), model.set('_step', 0)",
     "online_softmax": "model.set('_hidden', [true, true, ...Array(4).fill(false)])",
 }
 STATES = "() => JSON.stringify(Object.keys(model.all()).sort().map((name) => model.get(name)))"
@@ -635,7 +640,7 @@ def test_goals_are_ticked_when_they_are_reached_and_reset_forgets_them(shown, na
 
 PICTURES = {"query": ".plane", "heads": ".map", "mask": ".cell.hidden", "split": ".board", "flow": ".handle"}
 PICTURES |= {"positions": ".dials svg", "model": ".enlarged .map", "scaling": ".chart", "training": "svg"}
-PICTURES["online_softmax"] = ".handle"
+PICTURES |= {"online_softmax": ".handle", "state": "input[type=range]"}
 
 
 def swipe(page, box, x=0.5, y=0.5):
@@ -713,7 +718,7 @@ def test_another_explorable_below_changes_nothing(shown, name):
     assert changed == []
 
 
-@pytest.mark.parametrize("name", ["query", "heads", "mask", "flow", "model"])
+@pytest.mark.parametrize("name", ["query", "heads", "mask", "flow", "model", "state"])
 def test_labels_show_as_typed(shown, name):
     page = shown(examples.ALL[name](examples.NASTY))
     page.on("dialog", lambda dialog: page.errors.append(dialog.message))

@@ -25,7 +25,7 @@ from tests.notebooks.chapters import PATHS, alternative_texts, code_cells
 from tools.notebooks import clean
 
 
-@pytest.mark.parametrize("name", ["query", "heads", "mask", "flow", "model", "training"])
+@pytest.mark.parametrize("name", ["query", "heads", "mask", "flow", "model", "state", "training"])
 def test_labels_are_text_in_the_stored_output_and_in_the_page(name):
     data, metadata = examples.ALL[name](examples.NASTY)._repr_mimebundle_()
     output = new_output("execute_result", data=data, metadata=metadata, execution_count=1)
@@ -142,7 +142,7 @@ def test_the_still_of_a_query_has_the_numbers_of_the_live_table():
         assert f"value ({value[0]:g}, {value[1]:g})" in written
 
 
-@pytest.mark.parametrize("name", ["query", "online_softmax", "positions", "model", "flow"])
+@pytest.mark.parametrize("name", ["query", "online_softmax", "positions", "model", "flow", "state"])
 def test_no_still_has_a_shape_in_black(still, name):
     roles = {sign: colour for colour, sign in plot.ROLES.values()}
     texts = [text for text in still(name).findobj(plt.Text) if set(text.get_text()) & set(roles)]

@@ -6,7 +6,7 @@ from bench import examples
 from mha_course.explore import _widget
 
 NAME = "99_one_more"
-LABELLED = ("query", "heads", "mask", "flow", "model", "training")  # explorables that write labels
+LABELLED = ("query", "heads", "mask", "flow", "model", "state", "training")  # explorables that write labels
 TITLE = "99 One more"
 ANSWER = "It is forty-two."
 TEXT = f"""\

@@ -477,6 +477,7 @@ MOVES = {
     "mask": (".cell[tabindex='0']", "Space", "pre"),
     "split": ("button:text-is('Next')", "Enter", ".panel p"),
     "flow": ("button:text-is('Next')", "Enter", ".now"),
+    "state": ("button:text-is('Next')", "Enter", ".words"),
     "training": ("input[type=range]", "ArrowRight", ".now"),
 }
 
