@@ -81,6 +81,12 @@ COMPARISONS = {
         STEP,
         (lambda p, n: (p < n) & (n < len(p)),),
     ),
+    "empty-sentence-visible": (
+        "Your mask shows every position of an empty sentence. Its `length - 1` is -1, and Python counts a "
+        "negative index from the end.",
+        STEP,
+        (lambda p, n: (p < n) | (n < 1),),
+    ),
     "one-length-for-all": (
         "Your mask uses the same length for every sentence of the batch.",
         STEP,
