@@ -144,11 +144,7 @@ EXERCISE = Exercise(
         "key-divided-by-its-length": Mistake(
             "Your function divides the key by its length first. Use the key as it is.",
             STEP,
-            (
-                lambda state, key, value, rate, decay: delta_step(
-                    state, key / key.norm(), value, rate, decay
-                ),
-            ),
+            (lambda state, key, value, rate, decay: delta_step(state, key / key.norm(), value, rate, decay),),
         ),
         "rate-and-decay-exchanged": Mistake(
             "Your function uses `rate` as the decay, and `decay` as the rate.",

@@ -82,8 +82,8 @@ COMPARISONS = {
         (lambda p, n: (p < n) & (n < len(p)),),
     ),
     "empty-sentence-visible": (
-        "Your mask shows every position of an empty sentence. Its `length - 1` is -1, and Python counts a "
-        "negative index from the end.",
+        "Your mask shows every position of an empty sentence. (There, the index `length - 1` is -1, which "
+        "is the last position.)",
         STEP,
         (lambda p, n: (p < n) | (n < 1),),
     ),
