@@ -127,6 +127,11 @@ FORMS = {
         "In each row, all your weights are equal: the scores are not used.",
         (lambda scores: torch.full_like(scores, 1 / scores.shape[-1]),),
     ),
+    "lowest-score-counts-most": Form(
+        "",
+        "Your softmax takes the scores with the other sign, so the key with the lowest score gets the most.",
+        (lambda scores: torch.softmax(-scores, -1),),
+    ),
     "small-weights-dropped": Form(
         "",
         "Your function sets small weights to 0. A softmax gives some weight to each key.",

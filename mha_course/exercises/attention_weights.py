@@ -51,7 +51,7 @@ OTHERS = {
     name: choice
     for name, choice in _softmax.wrong(STEP, "front", "far").items()
     if name in ("softmax-without-dim", "one-added-to-the-sum", "sigmoid-or-relu", "equal-weights")
-    or name in ("small-weights-dropped", "scores-cut-off")
+    or name in ("lowest-score-counts-most", "small-weights-dropped", "scores-cut-off")
 }
 EXERCISE = Exercise(
     answer=attention_weights,

@@ -113,6 +113,11 @@ OTHERS = {
         STEP,
         lambda decay: (_cumulative(decay) / _cumulative(decay)[:, None]).tril(),
     ),
+    "decay-of-the-first-token": (
+        "Your function uses the decay of the first token for all tokens. Each token has a decay of its own.",
+        STEP,
+        lambda decay: _product(decay[:1].expand(len(decay)), lambda i, j: j + 1, lambda i, j: i),
+    ),
     "power-of-the-readers-decay": (
         "Your function takes a power of the decay of the token that reads. Each token in between has a "
         "decay of its own.",

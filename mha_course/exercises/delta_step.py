@@ -1,5 +1,7 @@
 """Chapter 16: one step of the delta rule with a decay."""
 
+import math
+
 import torch
 
 from mha_course.chapters.delta import delta_rule, delta_rule_chunked
@@ -50,6 +52,12 @@ KNOBS = {
             "of 0 forgets all.",
             DECAY,
             (lambda state, decay: (1 - decay) * state,),
+        ),
+        "exp-of-the-decay": (
+            "Your function multiplies the matrix by `exp(decay)`, as if `decay` was a logarithm. Multiply it "
+            "by `decay`.",
+            DECAY,
+            (lambda state, decay: math.exp(decay) * state,),
         ),
         "fades-too-late-or-twice": (
             "Your function multiplies the old matrix by the square of `decay`. It fades once in a step.",
@@ -132,6 +140,11 @@ EXERCISE = Exercise(
             "first.",
             DECAY,
             (lambda state, key, value, rate, decay: decay * delta_step(state, key, value, rate, 1.0),),
+        ),
+        "key-divided-by-its-length": Mistake(
+            "Your function divides the key by its length first. Use the key as it is.",
+            STEP,
+            (lambda state, key, value, rate, decay: delta_step(state, key / key.norm(), value, rate, decay),),
         ),
         "rate-and-decay-exchanged": Mistake(
             "Your function uses `rate` as the decay, and `decay` as the rate.",

@@ -79,6 +79,12 @@ def _without_last(lengths):
     return _packed.same_text(lengths) & ~last & ~last[:, None]
 
 
+def _places(lengths):
+    """A token sees all tokens, of any text, that stand no later in their texts."""
+    place = torch.cat([torch.arange(length) for length in lengths])
+    return place <= place[:, None]
+
+
 TEXTS = _packed.TEXTS | {
     "length-in-place-of-index": (
         "Your mask takes two texts of the same length for one text. Give each text a number of its own.",
@@ -130,6 +136,12 @@ EXERCISE = Exercise(
         **deviations(
             _packed.build,
             {"order": _packed.ORDER, "texts": TEXTS, "join": _packed.JOINS, "form": _packed.FORMS},
+        ),
+        "only-places-in-the-texts": Mistake(
+            "Your mask compares the places of two tokens in their texts. It does not ask whether they are in "
+            "the same text.",
+            _packed.TOGETHER,
+            (_places,),
         ),
         "one-mask-for-each-text": Mistake(
             "Your function returns one mask for each text. One mask for the whole row is expected, in which "

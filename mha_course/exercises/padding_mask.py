@@ -81,6 +81,12 @@ COMPARISONS = {
         STEP,
         (lambda p, n: (p < n) & (n < len(p)),),
     ),
+    "empty-sentence-visible": (
+        "Your mask shows every position of an empty sentence. (There, the index `length - 1` is -1, which "
+        "is the last position.)",
+        STEP,
+        (lambda p, n: (p < n) | (n < 1),),
+    ),
     "one-length-for-all": (
         "Your mask uses the same length for every sentence of the batch.",
         STEP,

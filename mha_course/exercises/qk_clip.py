@@ -65,6 +65,11 @@ KNOBS = {
             STEP,
             (lambda ratio: ratio,),
         ),
+        "nothing-changed": (
+            "Your function returns both weights as they came, also of heads above the limit.",
+            STEP,
+            (torch.ones_like,),
+        ),
         "only-small-scores-grow": (
             "Your function makes weights larger where the scores are below the limit, and never smaller.",
             STEP,

@@ -32,6 +32,11 @@ def _neighbours(x):
     return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
 
 
+def _twice(angles):
+    """Each angle of the first half, twice side by side."""
+    return angles.chunk(2, dim=-1)[0].repeat_interleave(2, dim=-1)
+
+
 def _build(
     partner=lambda turned, x, width: _half(turned),
     turn=lambda x, partner, cos, sin: x * cos + partner * sin,
@@ -47,12 +52,6 @@ def _build(
 
 KNOBS = {
     "partner": {
-        "neighbours-are-pairs": (
-            "In your function neighbouring columns are a pair. Here a pair is column i and column "
-            "i + width / 2.",
-            STEP,
-            (lambda turned, x, width: _neighbours(turned),),
-        ),
         "halves-of-the-whole-head": (
             "Your function halves the whole head. Halve only the columns that turn.",
             STEP,
@@ -139,6 +138,17 @@ EXERCISE = Exercise(
     problems=_problems,
     mistakes={
         **deviations(_build, KNOBS, pairs=False),
+        "neighbours-are-pairs": Mistake(
+            "In your function neighbouring columns are a pair. Here a pair is column i and column "
+            "i + width / 2.",
+            STEP,
+            (
+                _build(lambda turned, x, width: _neighbours(turned)),
+                lambda x, cos, sin: _build(lambda turned, x, width: _neighbours(turned))(
+                    x, _twice(cos), _twice(sin)
+                ),
+            ),
+        ),
         "last-columns-turned": Mistake(
             "Your function turns the last columns of each head. The first ones turn.",
             STEP,

@@ -73,6 +73,11 @@ DIVISORS = {
         TEMPERATURE,
         (lambda q, k, t: 1 / t,),
     ),
+    "multiplied-by-exp": (
+        "Your scores are multiplied by `exp(temperature)`. Divide them by the temperature.",
+        TEMPERATURE,
+        (lambda q, k, t: math.exp(-t),),
+    ),
     "inverted-and-scaled": (
         "Your scores are multiplied by the temperature, and divided by sqrt(d_k).",
         TEMPERATURE,

@@ -3,7 +3,9 @@
 ``tries/NN_x.txt`` holds what one class of readers typed at chapter ``NN``, verbatim. Each block begins with
 ``# %% exercise | right`` or ``# %% exercise | wrong: why``. The verdicts were given by somebody who
 had not seen the diagnoses. ``NN_more_a.txt`` holds answers that a review of ``check`` found accepted or
-without a name, and right ones that resemble them.
+without a name, and right ones that resemble them. ``NN_library_p.txt`` holds ways to compute from the code of
+PyTorch, Transformers and Keras, whose file and line a comment names; some have a change that makes
+them wrong.
 
 A block runs among the names that its chapter's notebook has.
 """

@@ -21,6 +21,7 @@ SOFTMAX = [  # as people type it, with `s` for the scores
     "torch.exp(s)",
     "torch.sigmoid(s)",
     "s / s.sum(dim=-1, keepdim=True)",
+    "torch.softmax(-s, dim=-1)",
     "s",
 ]
 SCALE = [  # with `s` for the products of queries and keys, and `d` for the width of a head
