@@ -164,7 +164,7 @@ function render({ model, el }) {
     const line = () => each(d_v, () => make("td"));
     const [title, side, cells] = [make("caption"), each(d_k, () => make("th", { scope: "row" })), each(d_k, () => each(d_v, () => make("td", { class: "cell" })))];
     const [above, below, name] = [line(), line(), make("th", { scope: "row" }, foot ?? "")];
-    const node = make("table", { class: `board ${kind}` }, title, top ? make("thead", {}, make("tr", {}, make("th", { scope: "row" }, "▲"), ...above)) : null,
+    const node = make("table", { class: `board ${kind}` }, title, top ? make("thead", {}, make("tr", {}, make("td", {}, "▲"), ...above)) : null,
       make("tbody", {}, ...cells.map((row, r) => make("tr", {}, side[r], ...row))), foot ? make("tfoot", {}, make("tr", {}, name, ...below)) : null);
     const put = (text, beside, numbers, edge) => {
       say(title, text);
