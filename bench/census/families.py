@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bench.census import tiny
+from bench.census import defaults, tiny
 from mha_course.chapters.observe import Call, observed
 from mha_course.chapters.rebuild import NotCovered, rebuild
 
@@ -85,7 +85,7 @@ def rows(name: str) -> list[dict[str, Any]]:
         "file": name.partition(".")[2],
         "year": year(Path(module.__file__)),
     }
-    return [told | {"class": one, **_worst(tries)} for one, tries in found.items()]
+    return [defaults.filled(told | {"class": one, **_worst(tries)}) for one, tries in found.items()]
 
 
 def version() -> str:

@@ -157,6 +157,8 @@ CENSUS_COLUMNS = (
     "compared", "layers", "heads", "kv_heads", "d_k", "d_v", "packed", "linear_bias", "latent", "positions",
     "layout", "share", "base", "scaling",
     "norm", "scale", "temperature", "cap", "masks", "windows", "sinks", "gate", "bias", "cross", "output",
+    "default_heads", "default_kv_heads", "default_d_k", "default_base", "default_window_base",
+    "default_window", "default_layers",
 )  # fmt: skip
 
 
@@ -176,6 +178,11 @@ def census() -> "pandas.DataFrame":
         model called the module, so that it got inputs made for it. ``year`` is that of the file's licence.
         ``positions`` are ``"rotary"``, or ``"rotary, given angles"`` if the tokens are not at 0, 1, 2, ...;
         ``share`` is the part of a head that is turned, ``scaling`` the ``rope_type``.
+
+        A text decoder has the sizes of its configuration's class, too, which no model was built for:
+        ``default_heads``, ``default_kv_heads``, ``default_d_k``, ``default_base``, ``default_window`` and
+        ``default_layers``. Where layers differ, they are of those that see all earlier tokens, and
+        ``default_window_base`` is the base of the others. ``python -m bench defaults`` writes only these.
 
     >>> table = census()
     >>> table[table["class"] == "LlamaAttention"]["result"].item()

@@ -3,11 +3,13 @@
 import json
 import math
 import random
+import re
 import subprocess
 import sys
 
 import pytest
 import torch
+from pandas.testing import assert_frame_equal
 from torch import nn
 
 from mha_course.chapters import published
@@ -244,6 +246,7 @@ def compared(table, rows):
         "masks",
         "windows",
         "bias",
+        *DEFAULTS,
     ]
     text = lambda value: "" if value is None or value != value else str(value)  # noqa: E731
     old = {(r["folder"], r["class"]): r for r in table.to_dict("records")}
@@ -304,6 +307,99 @@ def test_without_transformers_the_census_says_what_it_needs(monkeypatch):
     monkeypatch.setattr(census, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r"^The census needs transformers"):
         census.report()
+
+
+DEFAULTS = [name for name in published.CENSUS_COLUMNS if name.startswith("default_")]
+
+
+def test_default_sizes_are_those_of_the_table_of_published_models(table):
+    """``MODELS`` was filled by hand; these of its models are the defaults of their classes."""
+    rows = table.set_index("class")
+    for name in ("GPT-2", "Llama 2 7B", "Falcon 7B", "Mistral 7B v0.1", "GPT-OSS 20B", "DeepSeek-V3"):
+        model = published.MODELS[name]
+        folder = re.search(r"(\w+)Config", model.source)[1]
+        row = rows.loc["GPT2Attention" if name == "GPT-2" else f"{folder}Attention"][DEFAULTS]
+        wanted = [model.num_heads, model.num_kv_heads, model.d_k, model.base, None, model.window]
+        wanted += [36 if name == "GPT-OSS 20B" else model.num_layers]  # 24: of the model card
+        assert [None if value != value else value for value in row] == wanted, name
+    gemma = rows.loc["Gemma3Attention"]  # the bases of two kinds of layer, as in MODELS
+    assert (gemma["default_base"], gemma["default_window_base"]) == (1_000_000, 10_000)
+
+
+def test_only_text_decoders_have_default_sizes(table):
+    decoders = table["kind"] == "text decoder"
+    assert table[~decoders][DEFAULTS].isna().all(axis=None)
+    without = table[decoders & table["default_heads"].isna()]
+    assert set(without["class"]) == {"BltSelfAttention", "DeepseekOcr2VisionAttention"}  # not in their own
+    sized = table[table["default_heads"].notna()]
+    assert (sized["default_heads"] % sized["default_kv_heads"] == 0).all()
+    assert sized[["default_kv_heads", "default_d_k"]].notna().all(axis=None)
+
+
+# The small configuration has another size than the small model, or is refused by itself.
+OTHER = {
+    "DiffusionGemmaDecoderTextAttention", "DiffusionGemmaEncoderTextAttention",  # 512 in layers that see all
+    "Gemma4TextAttention", "Gemma4UnifiedTextAttention",
+    "Molmo2Attention", "Qwen3OmniMoeCode2WavAttention",  # small only inside another
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "some", [pytest.param(None, marks=pytest.mark.slow, id="all"), pytest.param(20, id="twenty")]
+)
+def test_what_is_read_from_a_small_configuration_is_what_its_layers_have(table, some):
+    """The default sizes are read from a configuration in the same way, and no model shows those."""
+    of_installed(table)
+    code = """if True:
+        import importlib, json, sys
+        from bench.census import defaults, tiny
+        for folder, file, name in json.loads(sys.argv[1]):
+            module, found = importlib.import_module(f"transformers.models.{folder}.{file}"), []
+            kind = defaults.configuration(getattr(module, name), module)
+            for preset in tiny.PRESETS:
+                try:
+                    config = tiny.tiny(kind, preset)
+                except Exception:
+                    continue
+                read = defaults.defaults(config)
+                found.append([read[f"default_{size}"] for size in ("heads", "kv_heads", "d_k")])
+            print(json.dumps(found))
+    """
+    told = table[(table["result"] == "equal") & table["default_heads"].notna()]
+    told = told[~told["class"].isin(OTHER)]
+    told = told.sample(some, random_state=7) if some else told
+    names = told[["folder", "file", "class"]].to_numpy().tolist()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, json.dumps(names)],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stderr
+    read = map(json.loads, done.stdout.splitlines())
+    measured = told[["heads", "kv_heads", "d_k"]].astype(int).to_numpy().tolist()
+    wrong = [
+        (name, one, some)
+        for (*_, name), one, some in zip(names, measured, read, strict=True)
+        if one not in some
+    ]
+    assert wrong == []
+
+
+def test_default_sizes_are_written_again_without_a_new_census(table, tmp_path, monkeypatch):
+    of_installed(table)
+    from bench import census
+
+    part = table[table["folder"].isin(["gemma3", "gpt2", "vit"])]
+    kept = [name for name in table if name not in DEFAULTS]
+    for file in ("whole", "bare"):
+        monkeypatch.setattr(published, "CENSUS", tmp_path / file)
+        part[list(table) if file == "whole" else kept].to_csv(tmp_path / file, index=False)
+        census.fill()
+        assert_frame_equal(published.census(), part.reset_index(drop=True), check_dtype=False)
+    part.assign(version="1.0").to_csv(tmp_path / "bare", index=False)
+    with pytest.raises(SystemExit, match=r"of transformers 1.0, .* anew"):
+        census.fill()
 
 
 def test_nothing_is_equal_that_was_not_run(table):
