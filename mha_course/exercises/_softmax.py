@@ -129,7 +129,7 @@ FORMS = {
     ),
     "lowest-score-counts-most": Form(
         "",
-        "Your softmax takes the scores with the other sign, so the key with the lowest score gets the most.",
+        "Your softmax takes the scores with the other sign: the key with the lowest score gets the most.",
         (lambda scores: torch.softmax(-scores, -1),),
     ),
     "small-weights-dropped": Form(
