@@ -16,7 +16,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mha_course.chapters import story_model, variants
+from mha_course.chapters import published, story_model, variants
 from mha_course.chapters.sparse import choose
 from mha_lab import (
     MultiHeadAttention,
@@ -30,6 +30,7 @@ from mha_lab import (
 )
 from mha_lab.masks import sliding_window_mask
 from mha_lab.positions import sinusoidal_positions
+from tools import attention_map
 
 FOLDER = Path(__file__).parents[1] / "figures"
 CARD = (2.28, 1.44)  # inches of 100 pixels: as large as on the website's first page
@@ -46,6 +47,26 @@ def two_heads() -> Figure:
 def memory_map() -> Figure:
     """Where each number goes when heads are split: the picture of ``docs/handout-view.md``."""
     return plot.memory_map(n=3, num_heads=2, d_k=2)[0].figure
+
+
+def map_of_attention() -> Figure:
+    """Which features the attention of text decoders has, by year: the picture of the map on the website."""
+    shares, counts = attention_map.by_year(published.census())
+    shares = shares.T.loc[shares.mean().sort_values(ascending=False).index]
+    figure, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
+    ax.pcolormesh(shares[::-1], cmap=plot.PALETTE, vmin=0, vmax=1, edgecolor="white")
+    for y, row in enumerate(shares[::-1].to_numpy()):
+        for x, share in enumerate(row):
+            colour = "white" if share > 0.6 else "black"
+            ax.text(x + 0.5, y + 0.5, f"{share:.0%}" if share else "", ha="center", va="center", color=colour)
+    years = [f"{year}\nof {count}" for year, count in counts.items()]
+    labels = [attention_map.FEATURES[name][0] for name in shares.index[::-1]]
+    ax.set_xlabel("year of the file, and how many classes it has")
+    ax.set_xticks([x + 0.5 for x in range(len(years))], years)
+    ax.set_yticks([y + 0.5 for y in range(len(labels))], labels)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return figure
 
 
 def start_here() -> Figure:
@@ -294,6 +315,7 @@ def state_in_place_of_a_cache() -> Figure:
 FIGURES: dict[str, Callable[[], Figure]] = {
     "memory_map": memory_map,
     "two_heads": two_heads,
+    "map_of_attention": map_of_attention,
     "00_start_here": start_here,
     "01_single_head_attention": single_head_attention,
     "02_toy_queries_keys_values": toy_queries,

@@ -27,9 +27,10 @@ from nbformat import NotebookNode
 from PIL import Image
 
 from mha_course import explore
+from mha_course.chapters.published import census
 from mha_course.explore import _widget
 from mha_lab import toy
-from tools import mistakes, reasons, sheets
+from tools import attention_map, mistakes, reasons, sheets
 from tools.notebooks import PREDICT, read_whole
 from tools.pace import minutes
 from tools.sync import BRANCH, LAUNCH, Chapter, address, between, chapter_paths, chapter_table, published
@@ -82,6 +83,11 @@ FOR_TEACHERS = (
 def anchor(heading: str) -> str:
     """JupyterLab's id of a heading: its text as shown, with a hyphen for each space."""
     return re.sub(r"[`*]", "", heading).strip().replace(" ", "-")
+
+
+def step(chapter: str, heading: str) -> str:
+    """The address of a step on the site."""
+    return f"{chapter}.html#{anchor(heading)}"
 
 
 # Text
@@ -364,13 +370,21 @@ def prepare(source: Path, notebooks: Path) -> None:
     readme = relinked(with_figures(ROOT / "README.md", source), "")
     table = chapter_table(chapters).replace("](notebooks/", "](")
     write(source / "readme.md", between(readme, "chapters", table))
+    chart = with_figures(source / "map.md", source)
+    (source / "map.md").unlink()
+    write(source / "map_of_attention.md", attention_map.page(chart, census(), step))
     text = (source / "first.md").read_text(encoding="utf-8")
     (source / "first.md").unlink()
     names = [path.stem for path in documents]
     parts = {
         "Chapters": [chapter.name for chapter in chapters],
         "For teachers": [*(name for name in FOR_TEACHERS if name in names), "sheets"],
-        "Behind the chapters": ["readme", "reasons", *(name for name in names if name not in FOR_TEACHERS)],
+        "Behind the chapters": [
+            "map_of_attention",
+            "readme",
+            "reasons",
+            *(name for name in names if name not in FOR_TEACHERS),
+        ],
     }
     figures = {path.stem: picture(path.read_bytes(), "", source) for path in (ROOT / "figures").glob("*.png")}
     flow = saw(source)

@@ -186,11 +186,11 @@ def delta_rule_chunked(
     faded = log.exp()
     future = torch.ones(chunk, chunk, dtype=torch.bool, device=log.device).triu(1)[..., None]
     between = (log.unsqueeze(-2) - log.unsqueeze(-3)).masked_fill(future, -torch.inf).exp()  # d[i] / d[j]
-    system = rate * torch.einsum("...ic,...jc,...ijc->...ij", key, key, between)
+    system = rate * _products(key, key, between)
     right = torch.cat([rate * value, rate * faded * key], dim=-1)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
     written, w = solved.split([value.shape[-1], key.shape[-1]], dim=-1)
-    weights = torch.einsum("...ic,...jc,...ijc->...ij", query, key, between)
+    weights = _products(query, key, between)
     query, key = query * faded, key * (log[..., -1:, :] - log).exp()
     outputs = []
     for q, k, u, w_, s, a in zip(
@@ -244,13 +244,21 @@ def short_convolution(
     expect.same_kind(x=x, weight=weight, earlier=earlier)
     batch = expect.leading(x=x, earlier=earlier)
     tokens = torch.cat([y.expand(*batch, *y.shape[-2:]) for y in (earlier, x)], dim=-2)
-    output = (tokens.unfold(-2, before + 1, 1) * weight).sum(dim=-1)
+    n = x.shape[-2]
+    output = sum(weight[:, t] * tokens[..., t : t + n, :] for t in range(before + 1))
     return output, tokens[..., tokens.shape[-2] - before :, :]
 
 
 def _read(state: Tensor, x: Tensor) -> Tensor:
     """``state^T x`` for vectors ``(..., d_k)`` and matrices ``(..., d_k, d_v)``."""
     return (x.unsqueeze(-2) @ state).squeeze(-2)
+
+
+def _products(x: Tensor, key: Tensor, between: Tensor) -> Tensor:
+    """``x[i] · (between[i, j] · key[j])``, ``(..., n, n)``; one decay for all channels comes last."""
+    if between.shape[-1] == 1:
+        return (x @ key.mT) * between.squeeze(-1)
+    return torch.einsum("...ic,...jc,...ijc->...ij", x, key, between)
 
 
 def _in_chunks(x: Tensor, chunk: int) -> Tensor:

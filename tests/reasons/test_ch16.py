@@ -1,13 +1,17 @@
 """Reasons of chapter 16, each tried with the smallest experiment that could refute it."""
 
 import itertools
+import re
+from statistics import fmean
 
 import pytest
 import torch
 
-from mha_course.chapters import delta, sparse, story_model
+from mha_course.chapters import delta, hybrid, sparse, story_model
 from mha_lab import causal_mask
+from tests.notebooks.chapters import read
 
+CHAPTER = "16_a_state_in_place_of_a_cache"
 SEEDS = range(5)
 
 
@@ -131,3 +135,30 @@ def test_another_query_chooses_other_keys():
     chosen = sparse.choose(sparse.index_scores(q, k, torch.ones(q.shape[:3])), 4, causal_mask(30))
     together = (chosen[:, -2] | chosen[:, -1]).sum(dim=-1)
     assert (together > 4).float().mean() > 0.5
+
+
+def lowest_and_highest(layers, d_k, steps, pairs):
+    """As the chapter writes the shares of all seeds."""
+    shares = hybrid.results()[layers, d_k, steps][pairs]
+    return f"{min(shares):.2f} to {max(shares):.2f}"
+
+
+def test_what_the_chapter_says_of_the_stored_trainings():
+    (text,) = (cell.source for cell in read(CHAPTER).cells if cell.id == "ch16-hybrid-recall-why")
+    steps, found = hybrid.STEPS, hybrid.results()
+    for layers in ("FFFF", "DDDF", "F"):
+        assert min(map(min, found[layers, 16, steps].values())) >= 0.99
+    quoted = [lowest_and_highest("DDDD", 16, steps, pairs) for pairs in (4, 32, 128)]
+    quoted.append(lowest_and_highest("DDDD", 16, 3 * steps, 32))
+    assert re.findall(r"\d\.\d\d to \d\.\d\d", text) == quoted
+
+
+def test_one_full_layer_is_what_the_linear_model_lacks():
+    """It brings recall in place of the last state, and alone; more state or more steps bring less."""
+    found, steps = hybrid.results(), hybrid.STEPS
+    for pairs in (32, 64, 128):
+        for layers in ("DDDF", "F"):
+            assert min(found[layers, 16, steps][pairs]) > max(found["DDDD", 16, steps][pairs]) + 0.2
+            assert min(found[layers, 16, steps][pairs]) > max(found["DDDD", 16, 3 * steps][pairs])
+    for more in (("DDDD", 32, steps), ("DDDD", 16, 3 * steps)):
+        assert fmean(found[more][32]) > max(found["DDDD", 16, steps][32])

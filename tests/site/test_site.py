@@ -1,17 +1,11 @@
-"""The website, built once from the chapters and one more: its files, and its pages in a real browser."""
+"""The files of the website, and its pages in a real browser."""
 
 import filecmp
 import functools
 import gzip
 import io
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -30,8 +24,9 @@ from bench.firefox import CALM, DARK, Firefox, needs_firefox
 from mha_course.explore import _widget
 from tests.notebooks.chapters import FOLDER, PATHS, ROOT, markdown, read
 from tests.site import one_more
+from tests.site.conftest import build, run_build
 from tools import site as tool
-from tools.notebooks import files, read_whole, write
+from tools.notebooks import read_whole
 from tools.reasons import LEDGER
 from tools.sync import launch, published
 
@@ -72,40 +67,6 @@ FOLDERS = "docs", tool.ANSWERS
 
 def in_browser(test):
     return pytest.mark.browser(needs_chromium(test))
-
-
-def run_build(out, notebooks, seed):
-    command = [sys.executable, "-m", "tools.site", str(out), "--notebooks", str(notebooks)]
-    environment = os.environ | {"PYTHONHASHSEED": seed}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
-
-
-@pytest.fixture(scope="module")
-def notebooks(tmp_path_factory):
-    """The chapters and one more."""
-    folder = tmp_path_factory.mktemp("chapters")
-    shutil.copytree(FOLDER, folder, dirs_exist_ok=True)
-    write(files(folder / EXTRA.replace(".html", ".ipynb"), one_more.chapter()))
-    return folder
-
-
-def build(notebooks, out, seed):
-    """Build, and see that nothing was said but where it is."""
-    done = run_build(out, notebooks, seed)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{out / 'index.html'}\n", "")
-    return out
-
-
-@pytest.fixture(scope="module")
-def site(notebooks, tmp_path_factory):
-    return build(notebooks, tmp_path_factory.mktemp("site") / "one", "1")
-
-
-@pytest.fixture(scope="module")
-def pages(site):
-    """Every page, parsed."""
-    files = sorted(site.glob("*.html"))
-    return {file.name: BeautifulSoup(file.read_text(encoding="utf-8"), "html.parser") for file in files}
 
 
 def text(element):
@@ -179,7 +140,12 @@ def test_next_leads_through_all_pages_and_back(pages):
     documents = {f"{path.stem}.html" for folder in FOLDERS for path in (ROOT / folder).glob("*.md")}
     sheets = {"sheets.html", *(f"sheet_{name[:2]}.html" for name, _ in titles())}
     listed = {f"reasons_{path.stem}.html" for path in LEDGER.glob("*.toml")}
-    assert set(there[len(chapters) :]) == documents | sheets | {"readme.html", "reasons.html", *listed}
+    assert set(there[len(chapters) :]) == documents | sheets | {
+        "map_of_attention.html",
+        "readme.html",
+        "reasons.html",
+        *listed,
+    }
     assert list(follow(there[-1], "left-prev")) == there[::-1]
     assert {*there, "search.html"} == set(pages)
 
@@ -342,20 +308,6 @@ def test_every_page_has_its_licence_and_none_says_when_or_where_it_was_made(site
         assert not [words for words in (str(ROOT), str(site.parent), "Last updated") if words in text]
         a_page = path.suffix == ".html" and path.parent == site  # not an example to keep
         assert not a_page or "CC BY 4.0" in text
-
-
-class Silent(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        """Says nothing on the terminal."""
-
-
-@pytest.fixture(scope="module")
-def roots(site):
-    """Where the site is: on a plain web server, and in a plain folder."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Silent, directory=site)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield {"http": f"http://127.0.0.1:{server.server_port}/", "file": site.as_uri() + "/"}
-        server.shutdown()
 
 
 def begin(context, root, name):
