@@ -57,7 +57,7 @@ def map_of_attention() -> Figure:
     ax.pcolormesh(shares[::-1], cmap=plot.PALETTE, vmin=0, vmax=1, edgecolor="white")
     for y, row in enumerate(shares[::-1].to_numpy()):
         for x, share in enumerate(row):
-            colour = "white" if share > 0.6 else "black"
+            colour = "white" if share > 0.7 else "black"
             ax.text(x + 0.5, y + 0.5, f"{share:.0%}" if share else "", ha="center", va="center", color=colour)
     years = [f"{year}\nof {count}" for year, count in counts.items()]
     labels = [attention_map.FEATURES[name][0] for name in shares.index[::-1]]

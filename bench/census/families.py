@@ -326,12 +326,16 @@ def _worst(tries: list[dict[str, Any]]) -> dict[str, Any]:
     )
     windows = {row["window"] for row in tries if row.get("window")}
     masks = sorted({row["mask"] for row in tries if row.get("mask")})
+    ran = [row for row in tries if "positions" in row]
+    positions = sorted({row["positions"] or "none" for row in ran})
     differences = [
         row["difference"] for row in tries if row["result"] == worst["result"] and "difference" in row
     ]
     return worst | {
         **({"difference": max(differences)} if differences else {}),
         "layers": len(tries),
+        **({"temperature": any(row.get("temperature") for row in ran)} if ran else {}),
+        "all_positions": " + ".join(positions),
         "masks": " + ".join(masks),
         "windows": " + ".join(map(str, windows)),
     }

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ PATTERNS = (
     (r"(moe_)?(num|n)_(routed_|local_)?experts", "experts"),
     (r"(moe_)?num_experts_per_tok\w*|moe_topk|moe_k|moe_top_k|n_group|num_expert_groups?", "few"),
     (r"topk_group", "one"),
+    (r"floor_scale", "few"),
     (r"image_embedding_size", "side"),
     (r"num_(object_|latent_)?queries", "queries"),
     (r"(\w+_)?vocab_size(_per_layer_input)?", "words"),
@@ -127,16 +128,22 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         changes["vocab_size"] = preset["words"]
     if has.get("prediction_length", 0) is None:
         changes["prediction_length"] = 4
-    kinds = has.get("layer_types")
-    if isinstance(kinds, list | tuple) and kinds and "num_hidden_layers" in changes:
-        changes["num_hidden_layers"] = len(_two_of_each(kinds))
-        changes["layer_types"] = _two_of_each(kinds)
-    layers, all_layers = changes.get("num_hidden_layers"), has.get("num_hidden_layers")
-    for name, value in has.items():  # a number for each layer
-        if layers and isinstance(value, list) and len(value) == all_layers and not name.startswith("_"):
-            changes[name] = value[:layers]
-        elif layers and name == "per_layer_config" and isinstance(value, dict):
-            changes[name] = {i: one for i, one in value.items() if int(i) < layers}
+    layers, all_layers = range(changes.get("num_hidden_layers") or 0), has.get("num_hidden_layers")
+    of_each = {
+        name: value
+        for name, value in has.items()
+        if isinstance(value, list | tuple) and value and len(value) == all_layers and not name.startswith("_")
+    }
+    kinds = [value for name, value in of_each.items() if name == "layer_types" or set(value) == {0, 1}]
+    if kinds and layers:
+        layers = _two_of_each(list(zip(*kinds, strict=True)))
+        changes["num_hidden_layers"] = len(layers)
+    if layers:
+        changes |= {name: [value[i] for i in layers] for name, value in of_each.items()}
+        if isinstance(has.get("per_layer_config"), dict):
+            changes["per_layer_config"] = {
+                i: one for i, one in has["per_layer_config"].items() if int(i) < len(layers)
+            }
     rope = getattr(config, "rope_parameters", None)
     if isinstance(rope, dict) and "mrope_section" in _code(config):
         changes["rope_parameters"] = _sections(
@@ -151,15 +158,13 @@ def _side(config: Any, side: int) -> int:
     return min(side, max(4 * patch, 64) if isinstance(patch, int) else 64)
 
 
-def _two_of_each(kinds: list[str]) -> list[str]:
+def _two_of_each(kinds: list[tuple]) -> Sequence[int]:
     """The first layers in which each kind is there twice, or as often as it is at all."""
     wanted = {kind: min(2, kinds.count(kind)) for kind in kinds}
     for length in range(1, len(kinds) + 1):
         if all(kinds[:length].count(kind) >= times for kind, times in wanted.items()):
             break
-    if length > 12:
-        return sorted(set(kinds), key=kinds.index) * 2
-    return list(kinds[:length])
+    return range(length) if length <= 12 else sorted(map(kinds.index, wanted)) * 2
 
 
 def _backbone() -> Any:

@@ -155,7 +155,7 @@ CENSUS = Path(__file__).with_name("census.csv")
 CENSUS_COLUMNS = (
     "version", "folder", "file", "class", "kind", "year", "result", "difference", "largest", "reason",
     "compared", "layers", "heads", "kv_heads", "d_k", "d_v", "packed", "linear_bias", "latent", "positions",
-    "layout", "share", "base", "scaling",
+    "all_positions", "layout", "share", "base", "scaling",
     "norm", "scale", "temperature", "cap", "masks", "windows", "sinks", "gate", "bias", "cross", "output",
     "default_heads", "default_kv_heads", "default_d_k", "default_base", "default_window_base",
     "default_window", "default_layers",
