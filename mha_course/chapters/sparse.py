@@ -153,3 +153,38 @@ def narrowed(
     sums = side_by_side.flatten(0, -2).mT @ side_by_side.flatten(0, -2)
     directions = torch.linalg.eigh(sums).eigenvectors.flip(-1)[:, :width]
     return query @ directions.unflatten(0, (heads, d_k)), side_by_side @ directions
+
+
+def joined_entries(
+    entry: Float[Tensor, "*batch n d"], score: Float[Tensor, "*#batch n d"], every: int
+) -> Float[Tensor, "*batch m d"]:
+    """One entry for each ``every`` tokens: a mean of theirs, with weights for each number of the entry.
+
+    ``joined[w, c] = sum_j softmax_j(score[j, c]) · entry[j, c]``, over the tokens ``j`` of group ``w``. The
+    last tokens, if they fill no group, have no entry yet. So the query at position ``p`` may read the first
+    ``(p + 1) // every`` entries. DeepSeek-V4 also normalises each entry, and turns a part of it by the
+    position of the group's first token.
+
+    Args:
+        entry: of each token, ``(..., n, d)``.
+        score: of each token and number, ``(..., n, d)``; in DeepSeek-V4 a projection of the token, plus a
+            learned number for each place in the group.
+        every: how many tokens become one entry.
+
+    Returns:
+        ``(..., m, d)`` with ``m = n // every``.
+
+    Source: ``DeepseekV4HCACompressor`` in ``modeling_deepseek_v4.py``, ``transformers`` 5.23.
+
+    >>> joined_entries(torch.tensor([[1.0], [5.0], [9.0]]), torch.zeros(3, 1), 2)
+    tensor([[3.]])
+    """
+    expect.floating("entry", expect.tensor("entry", entry, "(..., n, d)", min_rank=2))
+    expect.tensor("score", score, "(..., n, d)", min_rank=2)
+    expect.same_kind(entry=entry, score=score)
+    if score.shape[-2:] != entry.shape[-2:]:
+        expected = f"(..., n, d) = (..., {entry.shape[-2]}, {entry.shape[-1]}), as entry has"
+        expect.fail(ValueError, "score", expected, expect.shape(score.shape))
+    whole = entry.shape[-2] // expect.whole_number("every", every)
+    groups, scores = (x[..., : whole * every, :].unflatten(-2, (whole, every)) for x in (entry, score))
+    return (scores.softmax(dim=-2) * groups).sum(dim=-2)

@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from mha_course.chapters.sparse import choose, chosen_weight, index_scores, narrowed, recall
+from mha_course.chapters.sparse import (
+    choose,
+    chosen_weight,
+    index_scores,
+    joined_entries,
+    narrowed,
+    recall,
+)
 from mha_lab import causal_mask
 from tests.references import assert_close
 
@@ -104,6 +111,42 @@ def test_scores_are_those_of_deepseek_v4(record_property):
     assert largest < 2e-6
 
 
+def test_joined_entries_are_those_of_the_loop_and_of_no_later_token():
+    entry, score = torch.randn(BATCH, N_K, D).double(), torch.randn(BATCH, N_K, D).double()
+    joined = joined_entries(entry, score, 4)
+    assert joined.shape == (BATCH, 2, D)
+    for b in range(BATCH):
+        for w in range(2):
+            for c in range(D):
+                tokens = range(4 * w, 4 * w + 4)
+                sizes = [score[b, j, c].exp() for j in tokens]
+                mean = sum(size * entry[b, j, c] for size, j in zip(sizes, tokens, strict=True)) / sum(sizes)
+                assert_close(joined[b, w, c], mean, 1e-10)
+    other = torch.cat([entry[:, :8], torch.randn(BATCH, 3, D).double()], dim=1)
+    assert torch.equal(joined_entries(other, score, 4), joined)
+
+
+def test_joined_entries_are_those_of_deepseek_v4(record_property):
+    theirs = pytest.importorskip("transformers.models.deepseek_v4.modeling_deepseek_v4")
+    from transformers import DeepseekV4Config
+
+    every = {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4}
+    config = DeepseekV4Config(hidden_size=22, head_dim=8, num_hidden_layers=1, compress_rates=every)
+    original = theirs.DeepseekV4HCACompressor(config)
+    torch.nn.init.normal_(original.position_bias)
+    x, at = torch.randn(BATCH, N_K, 22), torch.arange(N_K).expand(BATCH, N_K)
+    expected, bias = original(x, None, at, None, 0)
+    score = original.gate_proj(x) + original.position_bias.repeat(3, 1)[:N_K]
+    ours = original.kv_norm(joined_entries(original.kv_proj(x), score, 4))
+    angles = original.rotary_emb(ours, position_ids=4 * at[:, :2], layer_type="compress")
+    ours = theirs.apply_rotary_pos_emb(ours.unsqueeze(1), *angles)
+    largest = (ours - expected).abs().max().item()
+    record_property("largest difference, DeepseekV4HCACompressor", largest)
+    assert largest < 2e-6
+    readable = torch.arange(2) < (torch.arange(N_K)[:, None] + 1) // 4
+    assert torch.equal(bias[0, 0] == 0, readable)
+
+
 @pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("call", "words"),
@@ -114,6 +157,8 @@ def test_scores_are_those_of_deepseek_v4(record_property):
         (lambda: choose(torch.ones(5, 11), 2, torch.ones(5, 11)), "mask"),
         (lambda: recall(torch.ones(5, 11), torch.ones(5, 11)), "mask"),
         (lambda: narrowed(torch.ones(3, 5, 7), torch.ones(3, 11, 7), 22), "width"),
+        (lambda: joined_entries(torch.ones(11, 7), torch.ones(11, 6), 4), "score"),
+        (lambda: joined_entries(torch.ones(11, 7), torch.ones(11, 7), 0), "every"),
     ],
 )
 def test_what_does_not_fit_gets_a_sentence(call, words):
