@@ -15,6 +15,10 @@ FEATURES: dict[str, tuple[str, Callable[["DataFrame"], "Series"]]] = {
     "latent": ("latent vectors", lambda t: t["latent"] == True),  # noqa: E712, as a row can have no answer
     "rotary": ("rotary positions", lambda t: t["positions"].notna()),
     "part": ("a part of a head turned", lambda t: t["share"] < 1),
+    "some": (
+        "layers without positions",
+        lambda t: t["all_positions"].str.contains("none +", regex=False, na=False),
+    ),
     "bias": ("position bias", lambda t: t["bias"].notna()),
     "window": (
         "window",
@@ -35,6 +39,7 @@ STEPS = {
     "yarn": ("13_longer_texts", "10 Appendix: YaRN, pair by pair"),
     "pairs": ("09_scores_and_positions", "11 Appendix: From one layout to the other"),
     "part": ("15_read_a_model", "3 GPT-NeoX: one matrix, and a part that turns"),
+    "some": ("16_a_state_in_place_of_a_cache", "11 Appendix: Layers without positions"),
     "bias": ("09_scores_and_positions", "3 A learned number for each distance"),
     "alibi": ("09_scores_and_positions", "4 ALiBi: a penalty for distance"),
     "window": ("12_smaller_caches", "4 Only the last tokens"),
@@ -158,14 +163,13 @@ Step = Callable[[str, str], str]
 
 def _heads(row: dict[str, Any], has: dict[str, bool], step: Step) -> Iterator[str]:
     heads, kv_heads = (_whole(row[name]) for name in SIZES[:2])
-    can = row["kv_heads"] < row["heads"]  # of the small model; not a number if there is none
     if has["shared"]:
         yield step("shared", f"{heads}, {kv_heads} KV")
     elif heads:
         yield step("heads", heads)
-    if can and not has["shared"]:
-        yield step("shared", "can share keys")
-    elif not heads:
+    elif row["kv_heads"] < row["heads"]:  # of the small model; not a number if there is none
+        yield step("shared", "shared keys")
+    else:
         yield step("heads", "a key each")
 
 
@@ -179,6 +183,8 @@ def _positions(row: dict[str, Any], has: dict[str, bool], step: Step) -> Iterato
         yield step("base", f"base {told}")
     if has["part"]:
         yield step("part", f"{row['share']:.0%} of a head")
+    if has["some"]:
+        yield step("some", "none in some layers")
     if row["layout"] == "pairs":
         yield step("pairs", "pairs")
     if row["scaling"] == "yarn":

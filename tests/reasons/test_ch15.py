@@ -1,5 +1,6 @@
 """Reasons of chapter 15, each tried with the smallest experiment that could refute it."""
 
+import pytest
 import torch
 
 from mha_lab.positions import Rotary, rotary_frequencies
@@ -31,3 +32,29 @@ def test_frequencies_of_4_columns_turn_4_columns():
         turned, _ = Rotary(frequencies=rotary_frequencies(width), layout="halves")(query, query)
         changed = (turned[..., 1:, :] != query[..., 1:, :]).any((0, 1, 2))
         assert changed.tolist() == [i < width for i in range(8)]
+
+
+@pytest.mark.parametrize("attends", ["sdpa", "eager"])
+def test_only_the_fused_function_may_get_no_mask_and_then_is_causal_hides_later_keys(attends):
+    """The mask is gone and the class says that it is causal: without either, a token sees later ones."""
+    pytest.importorskip("transformers")
+    from transformers import LlamaConfig, LlamaModel
+
+    sizes = {"hidden_size": 12, "intermediate_size": 7, "num_attention_heads": 3, "num_key_value_heads": 1}
+    model = LlamaModel(LlamaConfig(**sizes, vocab_size=19, num_hidden_layers=2, attn_implementation=attends))
+    layer, masks = model.layers[0].self_attn, []
+    layer.register_forward_pre_hook(
+        lambda _, __, given: masks.append(given["attention_mask"]), with_kwargs=True
+    )
+    tokens = torch.randint(19, (2, 7))
+    changed = torch.cat([tokens[:, :6], (tokens[:, 6:] + 1) % 19], dim=1)
+
+    def sees_later():
+        with torch.no_grad():
+            one, other = (model(text).last_hidden_state[:, :6] for text in (tokens, changed))
+        return not torch.allclose(one, other, atol=1e-6)
+
+    assert not sees_later()
+    assert (masks[0] is None) == (attends == "sdpa")
+    layer.is_causal = False
+    assert sees_later() == (attends == "sdpa")

@@ -122,19 +122,42 @@ def test_the_error_is_multiplied_by_one_minus_the_rate_times_the_squared_length(
     assert (errors[-1].abs() > 1) == (rate * length**2 > 2)
 
 
-def test_another_query_chooses_other_keys():
-    """In the story model, with 4 keys for each query: the last two queries together read more than 4."""
-    stories, _ = story_model.sample(50, seed=7)
+@pytest.fixture(scope="module")
+def layer_1():
+    """Queries and keys of the story model's layer 1, ``(texts, heads, n, d_k)``, and the mean weights."""
+    stories, _ = story_model.sample(200, seed=7)
     model, seen = story_model.load(), []
     attention = model.blocks[1].attention
     attention.register_forward_pre_hook(lambda _, x: seen.append(x[0]))
     with torch.no_grad():
-        model(stories)
+        _, weights = model(stories, need_weights=True)
         query, key, _ = attention.project(seen[0], seen[0], seen[0])
-    q, k = sparse.narrowed(query, key, 4)
-    chosen = sparse.choose(sparse.index_scores(q, k, torch.ones(q.shape[:3])), 4, causal_mask(30))
+    return query, key, weights[1].mean(dim=1)
+
+
+def chosen_keys(query, key, width, count):
+    q, k = sparse.narrowed(query, key, width)
+    return sparse.choose(sparse.index_scores(q, k, torch.ones(q.shape[:3])), count, causal_mask(30))
+
+
+def test_another_query_chooses_other_keys(layer_1):
+    """In the story model, with 4 keys for each query: the last two queries together read more than 4."""
+    query, key, _ = layer_1
+    chosen = chosen_keys(query, key, 4, 4)
     together = (chosen[:, -2] | chosen[:, -1]).sum(dim=-1)
     assert (together > 4).float().mean() > 0.5
+
+
+def test_a_best_key_that_is_missed_has_about_half_the_weight_of_one_that_is_read(layer_1):
+    """So a quarter of the best keys holds less than a quarter of the weight that the best keys have."""
+    query, key, weights = layer_1
+    late = slice(15, 30)
+    read, best = (
+        x[:, late] for x in (chosen_keys(query, key, 4, 8), sparse.choose(weights, 8, causal_mask(30)))
+    )
+    mean = {found: weights[:, late][best & (read == found)].mean().item() for found in (True, False)}
+    assert 0.4 < mean[False] / mean[True] < 0.6
+    assert 0.2 < (best & ~read).sum() / best.sum() < 0.3
 
 
 def lowest_and_highest(layers, d_k, steps, pairs):
@@ -146,9 +169,10 @@ def lowest_and_highest(layers, d_k, steps, pairs):
 def test_what_the_chapter_says_of_the_stored_trainings():
     (text,) = (cell.source for cell in read(CHAPTER).cells if cell.id == "ch16-hybrid-recall-why")
     steps, found = hybrid.STEPS, hybrid.results()
-    for layers in ("FFFF", "DDDF", "F"):
+    for layers in ("FFFF", "DDDF", "F", "FDDD"):
         assert min(map(min, found[layers, 16, steps].values())) >= 0.99
     quoted = [lowest_and_highest("DDDD", 16, steps, pairs) for pairs in (4, 32, 128)]
+    quoted += [lowest_and_highest("DDDD", 32, steps, pairs) for pairs in (32, 128)]
     quoted.append(lowest_and_highest("DDDD", 16, 3 * steps, 32))
     assert re.findall(r"\d\.\d\d to \d\.\d\d", text) == quoted
 
@@ -157,7 +181,7 @@ def test_one_full_layer_is_what_the_linear_model_lacks():
     """It brings recall in place of the last state, and alone; more state or more steps bring less."""
     found, steps = hybrid.results(), hybrid.STEPS
     for pairs in (32, 64, 128):
-        for layers in ("DDDF", "F"):
+        for layers in ("DDDF", "FDDD", "F"):
             assert min(found[layers, 16, steps][pairs]) > max(found["DDDD", 16, steps][pairs]) + 0.2
             assert min(found[layers, 16, steps][pairs]) > max(found["DDDD", 16, 3 * steps][pairs])
     for more in (("DDDD", 32, steps), ("DDDD", 16, 3 * steps)):

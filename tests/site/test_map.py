@@ -54,7 +54,10 @@ def test_what_rows_say_of_models_that_are_known(rows):
     assert (gpt_oss["Heads"], gpt_oss["Window"]) == ("64, 8 KV", "128")
     assert "sinks" in gpt_oss["More"]
     assert "base 1,000,000 and 10,000" in cells(rows["gemma3.Gemma3Attention"])["Positions in the layer"]
-    assert cells(rows["llama.LlamaAttention"])["Heads"] == "32, can share keys"
+    assert cells(rows["llama.LlamaAttention"])["Heads"] == "32"
+    smollm3 = cells(rows["smollm3.SmolLM3Attention"])
+    assert smollm3["Heads"] == "16, 4 KV"
+    assert "none in some layers" in smollm3["Positions in the layer"]
     assert "25% of a head" in cells(rows["gpt_neox.GPTNeoXAttention"])["Positions in the layer"]
     assert cells(rows["gpt2.GPT2Attention"])["Positions in the layer"] == "none"
     assert "not rebuilt: sparse index" in cells(rows["deepseek_v32.DeepseekV32Attention"])["More"]
