@@ -49,6 +49,8 @@ def test_a_new_exercise_is_whole_and_a_broken_one_is_told_what_to_do(tmp_path):
 
     code, said = run("tools.exercise", "new", "double_rows", "02")
     assert code == 0, said
+    order = (tmp_path / "mha_course" / "exercises" / "order.txt").read_text().split()
+    assert "double_rows" in order  # a right answer is told what comes next
     for tries in (tmp_path / "tests" / "check" / "tries").glob("02_double_rows_?.txt"):
         tries.write_text(tries.read_text() * 3)  # twelve are asked for
     for command in (

@@ -1,8 +1,8 @@
 """A new exercise, and all checks of one: ``python -m tools.exercise new NAME 03`` or ``... check NAME``.
 
 ``new`` writes a small exercise that works, at every place that an exercise has: its file, two files of first
-tries, its cells in the chapter. You then replace their content. ``check`` runs
-every check that can fail because of an exercise.
+tries, its cells behind the chapter's last exercise, its line in each list. You then replace their content, and
+move the cells where they belong. ``check`` runs every check that can fail because of an exercise.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from tools.notebooks import MERGED, exercise_of, merge, to_text
+from tools import sync
 from tools.sync import ROOT, chapter_paths
 
 MODULE = '''"""Chapter {number}: say in a few words what is asked."""
@@ -105,6 +106,7 @@ def new(name: str, number: str) -> int:
         new_code_cell(f"check({name})", id=f"{name}-check"),
     ]
     path.write_text(to_text(notebook), encoding="utf-8", newline="\n")
+    sync.main([])
     print("Written. Now replace what is in")
     for file in (*written, path):
         print(f"  {file.relative_to(ROOT)}")
@@ -141,6 +143,9 @@ def check(name: str) -> int:
         f"run: make notebooks CHAPTER={chapter[:2]}": [*pytest, *nbval, str(MERGED / f"{chapter}.ipynb")],
         f"run: .venv/bin/python -m tests.check.matrix row {name}": [
             sys.executable, "-m", "tests.check.matrix", "same", name,
+        ],
+        f"give each sentence above a row in tests/reasons/{chapter[:2]}.toml, or another wording": [
+            sys.executable, "-m", "tools.reasons", chapter[:2],
         ],
         "run: make sync": [sys.executable, "-m", "tools.sync", "check"],
         "run: make format, and change what make lint still names": [

@@ -6,7 +6,11 @@ from mha_course.exercises import Exercise, find
 from mha_course.exercises._to_say import to_say
 from tools.sync import Chapter
 
-PLACE = "*The website has the list here: `make site` builds it.*"  # so that the repository need not keep it
+# The repository need not keep the list.
+PLACE = (
+    "*The website has the list here: `make site` builds it. In the repository, `git grep softmax-over-queries "
+    "mha_course` finds the\nfile that has this name.*"
+)
 
 
 def table(exercise: Exercise, step: Callable[[str], str] = str) -> str:

@@ -11,6 +11,7 @@ does is computed by its variants (``tests/check``).
 
 import argparse
 import re
+import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -178,18 +179,20 @@ def _details(row: Row) -> str:
     return _cell(next(iter(details.values())))
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print the sentences of a chapter that have no row, ready for its file."""
+def main(arguments: list[str] | None = None) -> int:
+    """Print the sentences of a chapter that have no row, ready for its file; 1 if there are any."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("chapter", help="a chapter's number, such as 04")
     chapter = parser.parse_args(arguments).chapter
     (path,) = (path for path in chapter_paths(ROOT / "notebooks") if path.name.startswith(chapter))
     file = LEDGER / f"{chapter}.toml"
     known = {row.sentence for row in rows(file)} if file.exists() else set()
-    for sentence, needed in statements(path.stem, read_whole(path)).items():
-        if needed and sentence not in known:
-            print(f'  """{sentence}""",' if '"' in sentence or "\\" in sentence else f'  "{sentence}",')
+    said = statements(path.stem, read_whole(path))
+    missing = [sentence for sentence, needed in said.items() if needed and sentence not in known]
+    for sentence in missing:
+        print(f'  """{sentence}""",' if '"' in sentence or "\\" in sentence else f'  "{sentence}",')
+    return int(bool(missing))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
