@@ -90,7 +90,7 @@ def page(text: str, table: "DataFrame", link: Callable[[str, str], str]) -> str:
     }
     for name, part in parts.items():
         if (place := f"<!-- {name} -->") not in text:
-            raise ValueError(f"docs/site/map.md: expected {place}")
+            raise ValueError(f"docs/map_of_attention.md: expected {place}")
         text = text.replace(place, part)
     return text
 

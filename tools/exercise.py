@@ -1,8 +1,8 @@
 """A new exercise, and all checks of one: ``python -m tools.exercise new NAME 03`` or ``... check NAME``.
 
 ``new`` writes a small exercise that works, at every place that an exercise has: its file, two files of first
-tries, its cells behind the chapter's last exercise, its line in each list. You then replace their content, and
-move the cells where they belong. ``check`` runs every check that can fail because of an exercise.
+tries, its cells behind the chapter's last exercise, its line in each list. You then replace their content and
+move the cells. ``check`` runs every check that can fail because of an exercise.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from pathlib import Path
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from tools.notebooks import MERGED, exercise_of, merge, to_text
 from tools import sync
+from tools.notebooks import MERGED, exercise_of, merge, to_text
 from tools.sync import ROOT, chapter_paths
 
 MODULE = '''"""Chapter {number}: say in a few words what is asked."""

@@ -8,8 +8,8 @@ from tools.sync import Chapter
 
 # The repository need not keep the list.
 PLACE = (
-    "*The website has the list here: `make site` builds it. In the repository, `git grep softmax-over-queries "
-    "mha_course` finds the\nfile that has this name.*"
+    "*The website has the list here: `make site` builds it. In the repository, `git grep "
+    "softmax-over-queries mha_course` finds\nthe file that has this name.*"
 )
 
 

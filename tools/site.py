@@ -359,6 +359,8 @@ def prepare(source: Path, notebooks: Path) -> None:
         text = with_figures(path, source)
         text = relinked(mistakes.page(text, chapters) if path.stem == "mistakes" else text, folder)
         text = MERMAID.sub(lambda found: diagram(found[1]), text)
+        if path.stem == "map_of_attention":
+            text = attention_map.page(text, census(), step)
         below = contents([each.stem for each in answers]) if path.stem == "check-matrix" else ""
         write(source / path.name, text + below)
     for chapter, notebook in zip(chapters, whole, strict=True):
@@ -370,9 +372,6 @@ def prepare(source: Path, notebooks: Path) -> None:
     readme = relinked(with_figures(ROOT / "README.md", source), "")
     table = chapter_table(chapters).replace("](notebooks/", "](")
     write(source / "readme.md", between(readme, "chapters", table))
-    chart = with_figures(source / "map.md", source)
-    (source / "map.md").unlink()
-    write(source / "map_of_attention.md", attention_map.page(chart, census(), step))
     text = (source / "first.md").read_text(encoding="utf-8")
     (source / "first.md").unlink()
     names = [path.stem for path in documents]
@@ -380,7 +379,6 @@ def prepare(source: Path, notebooks: Path) -> None:
         "Chapters": [chapter.name for chapter in chapters],
         "For teachers": [*(name for name in FOR_TEACHERS if name in names), "sheets"],
         "Behind the chapters": [
-            "map_of_attention",
             "readme",
             "reasons",
             *(name for name in names if name not in FOR_TEACHERS),

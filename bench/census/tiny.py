@@ -134,7 +134,11 @@ def _changes(config: Any, preset: dict[str, int]) -> dict[str, Any]:
         for name, value in has.items()
         if isinstance(value, list | tuple) and value and len(value) == all_layers and not name.startswith("_")
     }
-    kinds = [value for name, value in of_each.items() if name == "layer_types" or set(value) == {0, 1}]
+    kinds = [
+        value
+        for name, value in of_each.items()
+        if name == "layer_types" or (0 in value and 1 in value and all(one in (0, 1) for one in value))
+    ]
     if kinds and layers:
         layers = _two_of_each(list(zip(*kinds, strict=True)))
         changes["num_hidden_layers"] = len(layers)

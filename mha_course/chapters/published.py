@@ -177,7 +177,8 @@ def census() -> "pandas.DataFrame":
         ``"projection"`` if the module adds something after its last linear map, or ``"alone"`` if no small
         model called the module, so that it got inputs made for it. ``year`` is that of the file's licence.
         ``positions`` are ``"rotary"``, or ``"rotary, given angles"`` if the tokens are not at 0, 1, 2, ...;
-        ``share`` is the part of a head that is turned, ``scaling`` the ``rope_type``.
+        ``share`` is the part of a head that is turned, ``scaling`` the ``rope_type``. Where layers of a class
+        differ, these are of one with positions, and ``all_positions``, ``masks`` and ``windows`` name all.
 
         A text decoder has the sizes of its configuration's class, too, which no model was built for:
         ``default_heads``, ``default_kv_heads``, ``default_d_k``, ``default_base``, ``default_window`` and

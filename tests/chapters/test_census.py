@@ -241,8 +241,10 @@ def compared(table, rows):
         "kv_heads",
         "d_k",
         "positions",
+        "all_positions",
         "layout",
         "norm",
+        "temperature",
         "masks",
         "windows",
         "bias",
@@ -278,6 +280,16 @@ def test_rounding_does_not_choose_which_layer_of_a_class_is_shown():
         assert (shown["d_k"], shown["difference"], shown["layers"]) == (5, 2e-8, 2)
     wrong = {"result": "differs", "d_k": 3, "difference": 0.5}
     assert _worst([wide | {"difference": 1e-8}, wrong])["difference"] == 0.5
+
+
+def test_layers_with_and_without_positions_both_run(table):
+    """Every fourth layer of these has none, and Llama 4's have a temperature by position then."""
+    of_installed(table)
+    rows = {row["class"]: row for row in taken(["smollm3.modeling_smollm3", "llama4.modeling_llama4"])}
+    for name, temperature in (("SmolLM3Attention", False), ("Llama4TextAttention", True)):
+        row = rows[name]
+        assert (row["result"], row["positions"], row["all_positions"]) == ("equal", "rotary", "none + rotary")
+        assert (row["temperature"], row["layers"]) == (temperature, 4)
 
 
 def test_twenty_families_are_as_in_the_table(table):

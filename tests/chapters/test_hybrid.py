@@ -88,7 +88,7 @@ def test_right_is_the_share_of_a_plain_loop():
 def test_the_table_has_each_training_once_and_is_read_as_it_was_written(tmp_path, monkeypatch):
     stored = hybrid.results()
     assert list(stored) == list(hybrid.COMPARED + hybrid.CHANGED)
-    for model, shares in stored.items():
+    for shares in stored.values():
         assert list(shares) == list(hybrid.TRIED)
         assert all(len(each) == 5 and 0 <= min(each) <= max(each) <= 1 for each in shares.values())
     monkeypatch.setattr(hybrid, "FILE", tmp_path / "table.csv")

@@ -86,7 +86,7 @@ def test_the_picture_counts_the_classes_of_the_page(table):
 
 
 def test_a_place_that_is_missing_in_the_text_is_told(table):
-    with pytest.raises(ValueError, match=r"map\.md: expected <!-- numbers -->"):
+    with pytest.raises(ValueError, match=r"map_of_attention\.md: expected <!-- numbers -->"):
         attention_map.page("", table, lambda *_: "")
 
 
