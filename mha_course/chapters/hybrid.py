@@ -39,7 +39,7 @@ COMPARED = (("FFFF", 16, STEPS), ("DDDD", 16, STEPS), ("DDDF", 16, STEPS))
 CHANGED = (("FDDD", 16, STEPS), ("F", 16, STEPS), ("DDDD", 32, STEPS), ("DDDD", 16, 3 * STEPS))
 COLUMNS = ("layers", "d_k", "steps", "seed", "pairs", "right")
 
-Memory = tuple[Tensor, ...]
+Memory = tuple[Float[Tensor, "batch _rows _columns"], ...]  # the convolution, then cache or state
 Row = tuple[str, int, int, int, int, float]  # of COLUMNS
 
 
@@ -178,7 +178,7 @@ def train(layers: str, d_k: int = 16, steps: int = STEPS, *, seed: int = 0) -> M
     learning rate of AdamW rises to 0.006, then falls to 0.
 
     >>> sum(p.numel() for p in train("DDDF", steps=1).parameters())
-    109964
+    109702
     """
     expect.whole_number("steps", steps)
     generator = Generator().manual_seed(expect.whole_number("seed", seed, at_least=0))

@@ -4,7 +4,7 @@ Source: ``modeling_llama4.py`` and ``masking_utils.py``, ``transformers`` 5.23.
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from mha_lab import _expect as expect
@@ -59,7 +59,7 @@ class TemperatureByPosition(nn.Module):
         super().__init__()
         self.every, self.rise = expect.whole_number("every", every), expect.real_number("rise", rise)
 
-    def factor(self, position: Tensor) -> Tensor:
+    def factor(self, position: Int64[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """Of each position, which is counted from 0."""
         return 1 + self.rise * torch.log1p((position + 1).div(self.every, rounding_mode="floor"))
 
