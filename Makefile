@@ -60,7 +60,7 @@ test-docs: setup ## the examples in the docstrings
 	@$(PY) -m pytest -q -n 2 -p no:nbval -p tests.conftest --doctest-modules mha_lab mha_course
 
 .PHONY: test-fast
-test-fast: setup ## package, exercises, files; one build of the website; one explorable in one browser
+test-fast: setup ## package, exercises, files; one submission; one build of the website; one explorable in one browser
 	@$(PY) -m pytest -q -n 2 -p no:nbval
 
 .PHONY: test-slow
@@ -68,7 +68,7 @@ test-slow: setup ## whole trainings, tests against lucky answers, other programs
 	@$(PY) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "slow and not (browser or grading or training or colab)"
 
 .PHONY: test-trainings
-test-trainings: setup ## whole chapters 07, 10 and 14, and what the chapters say of five seeds: twenty minutes
+test-trainings: setup ## whole chapters 07, 10 and 14, and what chapters 10 to 16 say of five seeds: twenty minutes
 	@$(PY) tools/notebooks.py merge
 	@$(PY) -m pytest -q $(NBVAL) -n 2 --dist loadfile build/chapters/07_* build/chapters/10_* build/chapters/14_*
 	@$(PY) -m pytest -q -n 2 --dist loadfile -m training
@@ -85,7 +85,7 @@ test-grading: setup ## the class, including submissions of hostile students
 # Another folder than that of a class: the hub is installed into it once, and its state is deleted at each run.
 .PHONY: test-hub
 test-hub: export MHA_HUB_TEST ?= /srv/mha-hub-test
-test-hub: setup ## as root: a JupyterHub with accounts on this machine, and what a student can try against it
+test-hub: setup ## as root: a JupyterHub with accounts on this machine, what a student can try against it, a lesson
 	@$(PY) -m pytest -q -m hub
 
 .PHONY: test-notebooks
@@ -103,7 +103,7 @@ test-notebooks repeat-notebooks: export MHA_LAB_SHORT := 1
 # As if a step of a training was computed on another processor.
 .PHONY: test-noise
 test-noise: export PYTHONSTARTUP := $(CURDIR)/tools/noise.py
-test-noise: test-notebooks ## the chapters with noise in each step of a training
+test-noise: test-notebooks ## the chapters with noise in each step of a training; part of test-processors
 
 # Another processor: PyTorch, MKL and oneDNN use only the instructions that it has, and so they round differently.
 TWO_THREADS := OMP_NUM_THREADS=2

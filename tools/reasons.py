@@ -1,8 +1,8 @@
 """The ledger of reasons: which sentence of a chapter is shown, proved, cited or hedged.
 
-A chapter's row is in ``tests/reasons/NN.toml``. A sentence that gives a reason, or says that something is
-always, never or only so, needs one; any other may have one. ``python -m tools.reasons NN`` prints those
-that need one and have none yet.
+A chapter's rows are in ``tests/reasons/NN.toml``, each below its verdict, such as ``[[shown]]``. A sentence
+that gives a reason, or says that something is always, never or only so, needs one; any other may have one.
+``python -m tools.reasons NN`` prints those that need one and have none yet.
 
 The sentences are those of the chapter's text, of the replies to its questions, of what a teacher's sheet
 adds, and of its exercises' mistakes. Of a mistake, only sentences with a reason count: what its function
@@ -31,11 +31,14 @@ ROOT = Path(__file__).parents[1]
 LEDGER = ROOT / "tests" / "reasons"
 # What a row says beside its sentences. Each verdict has its own.
 FIELDS = {
-    "shown": {"by"},  # a test, such as reasons/test_ch04.py::test_name, or a cell, such as ch04-12
+    # A test, such as reasons/test_ch04.py::test_name, that would fail if the reason were false: it changes
+    # the supposed cause and nothing else, and brings the cause alone, with five seeds where something is
+    # trained. Or a compared cell that does so, such as ch04-12.
+    "shown": {"by"},
     "proved": {"where"},  # the step that proves it, or the proof
     "cited": {"source", "opened"},  # what was read, with the section or line, and the day
     "hedged": {"untried"},  # what nobody has tried; the sentence says "may"
-    "no_claim": {"kind"},
+    "no_claim": {"kind"},  # no reason at all; one of ``KINDS``
 }
 KINDS = {
     "instruction": "what to do, or why it is asked",

@@ -2,6 +2,14 @@
 
 Random weights and small sizes, so it needs no network. Each family runs in a process of its own, which is
 copied from one that has imported PyTorch and ``transformers``, and has limits of time and memory.
+
+A newer ``transformers`` can change attention modules. This lists which, and the next line writes
+``mha_course/chapters/census.csv`` anew. The last writes only the default sizes of its text decoders, in
+seconds::
+
+    .venv/bin/python -m pytest -m slow tests/chapters/test_census.py
+    .venv/bin/python -m bench census
+    .venv/bin/python -m bench defaults
 """
 
 import csv

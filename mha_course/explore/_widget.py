@@ -1,4 +1,15 @@
-"""The Python side of all explorables: the ES module, the fixed repr, the picture without scripts."""
+"""The Python side of all explorables: the ES module, the fixed repr, the picture without scripts.
+
+For each explorable, ``NAME.js`` has a pure function ``compute`` and a function ``render``. ``_NAME.py`` has
+the state, a description in words, and a still picture. ``tests/explore`` checks the numbers, pointer,
+keyboard, labels, both browsers and axe. ``.venv/bin/python -m bench repaint`` measures drawing: at most 16 ms
+for a drag or a key, 50 ms for a button.
+
+Colours have fixed meanings in both themes (``mha_lab/_colours.py``; ``make sync`` writes ``colours.js``).
+Write ●, ■ or ▲ before query, key or value; colour a weight with ``shade`` or ``paint``. *Reset* and the goals
+are in ``shared.js``. Use container queries: below 640 px an explorable is on a phone, what one presses is at
+least 44 px, and a swipe scrolls the page (``touch-action: none`` only on a handle).
+"""
 
 import base64
 import json

@@ -35,16 +35,16 @@ def test_a_link_of_a_page_leads_to_a_file_and_a_heading(page):
             assert part in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
 
 
-def test_the_limits_that_security_names_are_those_of_the_code():
+def test_the_limits_that_the_guides_name_are_those_of_the_code():
     from mha_course.checker import runner
     from mha_course.grading import sandbox
     from mha_course.grading.nbgrader import GradeApart
 
-    page = " ".join(text("SECURITY.md").split())
+    check, guide = (" ".join(text(page).split()) for page in ("SECURITY.md", "docs/grading.md"))
     cell, whole = GradeApart.cell_seconds.default_value, GradeApart.seconds.default_value / 60
+    assert f"{runner.SECONDS:g} seconds of CPU time or {runner.PATIENCE * runner.SECONDS:g} seconds" in check
+    assert f"{runner.MEMORY >> 30} GB of memory in addition" in check
     for limit in (
-        f"{runner.SECONDS:g} seconds of CPU time or {runner.PATIENCE * runner.SECONDS:g} seconds",
-        f"{runner.MEMORY >> 30} GB of memory in addition",
         f"| CPU time for a cell | {cell:g} seconds |",
         f"| real time for a cell | {runner.PATIENCE * cell:g} seconds |",
         f"| real time for a submission | {whole:g} minutes |",
@@ -52,7 +52,7 @@ def test_the_limits_that_security_names_are_those_of_the_code():
         f"| open files of a process | {sandbox.FILES} |",
         f"`/tmp` of 256 MB and a `/dev/shm` of {sandbox.SHARED >> 20} MB",
     ):
-        assert limit in page
+        assert limit in guide
     command = sandbox.command("bubblewrap")
     sizes = [command[i + 1] for i, word in enumerate(command) if word == "--size"]
     assert sizes == [str(256 << 20), str(sandbox.SHARED)]
