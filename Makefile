@@ -89,9 +89,9 @@ test-hub: setup ## as root: a JupyterHub with accounts on this machine, what a s
 	@$(PY) -m pytest -q -m hub
 
 .PHONY: test-notebooks
-test-notebooks: setup ## every chapter, run afresh and compared with its stored outputs
+test-notebooks: setup ## every chapter, or CHAPTER=08, run afresh and compared with its stored outputs
 	@$(PY) tools/notebooks.py merge
-	@$(PY) -m pytest -q $(NBVAL) -n 2 --dist loadfile build/chapters
+	@$(PY) -m pytest -q $(NBVAL) -n 2 --dist loadfile build/chapters/$(CHAPTER)*.ipynb
 
 .PHONY: test-colab
 test-colab: setup ## every chapter as on Colab: other versions, an empty folder, the package from a wheel; the handout

@@ -94,14 +94,15 @@ class SingleHeadAttention(nn.Module):
         return _attend(query, key, value, mask, 1 / math.sqrt(self.d_k))
 
 
-@_moved.old_options
+@_moved.old_options  # the options and files of the release before
 class MultiHeadAttention(Converts, _Extends, nn.Module):
     """Several heads side by side, each with its own projections, mixed by one output projection.
 
     ``output = Concat(head_1, ..., head_h) W_o`` with
-    ``head_i = attention(query W_q[i], key W_k[i], value W_v[i])``. The query projections of all
-    heads are column blocks of one wide ``Linear``, and so are those of keys and of values;
-    ``split_heads`` separates the heads. With the default widths, the number of parameters does not depend
+    ``head_i = attention(query W_q[i], key W_k[i], value W_v[i])`` and
+    ``attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V``, which ``mha_lab.attention`` computes. The query
+    projections of all heads are column blocks of one wide ``Linear``, and so are those of keys and of
+    values; ``split_heads`` separates the heads. With the default widths, the number of parameters does not depend
     on ``num_heads``.
 
     Args:
@@ -117,11 +118,14 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         bias: whether the four projections add a bias.
         dropout: the probability of dropping a weight, in training only.
         transform: a callable ``(query, key) -> (query, key)`` on tensors split into heads,
-            ``(batch, num_heads, n, d_k)``, applied before the scores, such as ``positions.Rotary()``.
-            It works with all other options: the fused kernel, a ``score``, a cache of keys.
-        score: a callable ``(query, key) -> scores`` on the same tensors, used in place of the scaled
-            dot product: ``AdditiveScore``, ``RelativePositionBias``, ``AlibiScore``. It gets the vectors of
-            all queries and keys, and returns all scores, ``(batch, num_heads, n_q, n_k)``. (PyTorch's
+            ``(batch, num_heads, n_q, d_k)`` and ``(batch, num_kv_heads, n_k, d_k)``, applied before the
+            scores, such as ``positions.Rotary()``. With a cache, there are more keys than queries: the
+            queries are the last tokens. It works with all other options: the fused kernel, a ``score``, a
+            cache. Another scale is one, too: ``lambda q, k: (2 * q, k)`` makes all scores twice as large.
+        score: a callable ``(query, key) -> scores``, used in place of the scaled dot product, and not scaled
+            again: ``AdditiveScore``, ``RelativePositionBias``, ``AlibiScore``. It gets the vectors of all
+            queries and keys, ``num_heads`` heads of both, and returns all scores,
+            ``(batch, num_heads, n_q, n_k)``. (PyTorch's
             ``flex_attention`` takes a ``score_mod(score, batch, head, q_idx, k_idx)`` instead: it gets
             one scaled dot product and its indices, and returns one score.)
         mask: a callable ``(n_query, n_key, *, device) -> mask``, for every call of the layer, such as
@@ -272,7 +276,7 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
         return self._order(self.out_proj(_merge_heads(heads)))
 
     def _more(self) -> dict[str, Any]:
-        """Nothing; a subclass may have more options of ``_attend``."""
+        """Nothing; ``ModernAttention`` of chapter 13 hands its sinks to ``_attend``."""
         return {}
 
     def _order(self, x: Tensor) -> Tensor:
