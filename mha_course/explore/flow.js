@@ -43,15 +43,16 @@ const tries = (start) => {
 };
 
 const LOOK = `
-.flow .picture { position: relative; } .flow svg { max-width: none; } .flow :is(.picture, .wide) { overflow-x: auto; }
-.flow text { font-size: 12px; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; font-variant-numeric: tabular-nums; }
-.flow .line > span { min-width: 8.5em; } .flow .line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 8px; } .flow .line input { flex: 1 1 220px; min-width: 0; }
-.flow input[type=range] { height: 44px; margin: 0; touch-action: pan-y; } .flow :is(.grip, .handle) { position: absolute; } .flow .grip { appearance: none; background: none; pointer-events: none; }
-.flow .handle { width: 44px; height: 44px; cursor: ew-resize; touch-action: pan-y; }
-${thumb(".flow .grip", "width: 14px; height: 20px; border: solid transparent; border-width: 0 4px; background: var(--accent) padding-box;")}
-${thumb(".flow .value", "height: 16px; border: 0; background: var(--value); clip-path: polygon(50% 0, 100% 100%, 0 100%);")}
-.flow .now { min-height: 2.8em; font-weight: 600; } .flow .wide input { width: 58px; } .flow .wide :is(th, td) { padding: 2px; }
-`;
+.flow {
+.picture { position: relative; } svg { max-width: none; } :is(.picture, .wide) { overflow-x: auto; }
+text { font-size: 12px; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; font-variant-numeric: tabular-nums; }
+.line > span { min-width: 8.5em; } .line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 8px; } .line input { flex: 1 1 220px; min-width: 0; }
+input[type=range] { height: 44px; margin: 0; touch-action: pan-y; } :is(.grip, .handle) { position: absolute; } .grip { appearance: none; background: none; pointer-events: none; }
+.handle { width: 44px; height: 44px; cursor: ew-resize; touch-action: pan-y; }
+${thumb(".grip", "width: 14px; height: 20px; border: solid transparent; border-width: 0 4px; background: var(--accent) padding-box;")}
+${thumb(".value", "height: 16px; border: 0; background: var(--value); clip-path: polygon(50% 0, 100% 100%, 0 100%);")}
+.now { min-height: 2.8em; font-weight: 600; } .wide input { width: 58px; } .wide :is(th, td) { padding: 2px; }
+}`;
 
 function render({ model, el }) {
   const get = (name) => model.get(`_${name}`);
@@ -131,7 +132,7 @@ function render({ model, el }) {
         put(word(zero, top + 14, "sum", u[4], "middle"));
       }
       const exps = scores.map((score) => Math.exp(score - max(...scores)));
-      put(word(0, top + 14, H > 1 ? `head ${h}` : ""), word(names + (d * cell) / 2, top + 14, "\u25b2 value", 1, "middle"),
+      put(word(0, top + 14, H > 1 ? `head ${h}` : ""), word(names + (d * cell) / 2, top + 14, "▲ value", 1, "middle"),
         word(xScore + score / 2, top + 14, kind === "score" ? kind : "q · k", 1, "middle"), word(xRibbon, top + 14, many > 1 ? "weight / 2" : "weight", u[2]));
       weights.forEach((weight, j) => {
         const [y, part] = [top + TOP + (j + 0.5) * ROW, weight * now.share];
@@ -166,7 +167,7 @@ function render({ model, el }) {
       });
       if ((b + 1) % many) return;
       put(box(xNode, middle - ROW, 10, 2 * ROW, "var(--query)"));
-      ["\u25cf query", labels[get("row")]].forEach((text, i) => put(word(max(xNode + 5, xRibbon + 32 + 3.5 * text.length), middle - ROW - 18 + 13 * i, text, 1, "middle"))); // beside a weight
+      ["● query", labels[get("row")]].forEach((text, i) => put(word(max(xNode + 5, xRibbon + 32 + 3.5 * text.length), middle - ROW - 18 + 13 * i, text, 1, "middle"))); // beside a weight
       sums.forEach((sum, c) => total(stack(c), stack(c) + block - 26, sum, unit, u[4]));
     });
     let end = now.picked.length * tall + 8;
@@ -209,18 +210,18 @@ function render({ model, el }) {
     const sums = now.picked.map((g) => `${which(g)}${vector(now.heads[g].output)}`).join(", ");
     return [
       "Press Play or Next, or move the slider.",
-      `1 ${who}\u25cf query · \u25a0 key = ${`product ${h} ${row} ${j}` in now.edits ? "" : `${vector(query[h][row])} · ${vector(key[h][j])} = `}${show(products[j])}`,
+      `1 ${who}● query · ■ key = ${`product ${h} ${row} ${j}` in now.edits ? "" : `${vector(query[h][row])} · ${vector(key[h][j])} = `}${show(products[j])}`,
       `2 scale, ${who}score = scale × (query · key) = ${show(now.scale, 3)} × ${show(products[j])} = ${show(scores[j])}`,
       `3 softmax, ${who}weight = exp(score) / sum of exp = ${show(weights[j])}`,
-      `4 ${who}weight × \u25b2 value = ${show(weights[j])} × ${vector(values[j])} = ${vector(parts[j])}`,
-      now.share < 1 ? `5 output = average of the heads = ${vector(now.output)}${w_o.length ? ", too narrow for w_o" : ""}` : `5 output${w_o.length ? " of a head" : ""} = sum of weight × \u25b2 value = ${sums}`,
+      `4 ${who}weight × ▲ value = ${show(weights[j])} × ${vector(values[j])} = ${vector(parts[j])}`,
+      now.share < 1 ? `5 output = average of the heads = ${vector(now.output)}${w_o.length ? ", too narrow for w_o" : ""}` : `5 output${w_o.length ? " of a head" : ""} = sum of weight × ▲ value = ${sums}`,
       `6 output = concat @ w_o = ${vector(now.output)}`,
     ][ceil(at)];
   }
 
   // Other controls
   const choose = (states) => { focus = []; send(states); tell(); };
-  const queries = choice("\u25cf query", tokens.map((label, i) => [i, label]), (i) => choose({ _row: i }));
+  const queries = choice("● query", tokens.map((label, i) => [i, label]), (i) => choose({ _row: i }));
   const heads = choice("heads", [...each(H, (h) => [h, `head ${h}`]), ["both", "both"], ["average", "average"]], (shown) => choose({ _shown: String(shown) }));
   const advance = (by) => {
     const to = clip((by < 0 ? ceil : floor)((get("playing") ? at : goal) / abs(by)) * abs(by) + by, 0, count());
@@ -249,7 +250,7 @@ function render({ model, el }) {
     tell();
   });
   root.classList.add("flow");
-  root.append(make("style", {}, LOOK), make("p", {}, "Drag the handles: \u25b2 values and, from step 1, scores. Or select one and use the arrow keys."),
+  root.append(make("style", {}, LOOK), make("p", {}, "Drag the handles: ▲ values and, from step 1, scores. Or select one and use the arrow keys."),
     make("div", { class: "line" }, queries.group, ...(H > 1 ? [heads.group] : [])),
     make("div", { class: "line" }, play, pace.back, pace.next, pace.why, slider), words,
     make("div", { class: "picture" }, svg, ...grips.flat(2).flatMap((grip) => [grip, grip.handle])), make("div", { class: "line" }, factorText, lever), matrix, aims.node, again);

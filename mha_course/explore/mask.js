@@ -1,6 +1,30 @@
 // Hide keys from queries: the weights are renormalised at once, and rows that see nothing are marked.
 
-import { choice, follow, frame, goals, make, reset, say, scale, sender, set, shade, show, softmax, unlike, wide, within } from "./shared.js";
+import { choice, fill, follow, frame, goals, make, reset, say, scale, sender, set, shade, show, softmax, unlike, wide, within } from "./shared.js";
+
+const TEXT = {
+  name: "Explorable: a mask and the weights under it",
+  intro: "Press a cell to hide a ■ key from a ● query, and again to show it. A mouse can also drag over cells. An empty cell is visible.",
+  presets: { all: "All visible", causal: "Causal", padding: "Padding", both: "Causal and padding", window: "Window", short: "Window and padding" },
+  conventions: { boolean: "boolean", blocked: "blocked", additive: "additive" },
+  about: {
+    boolean: "True = may attend: mha_lab, F.scaled_dot_product_attention.",
+    blocked: "True = hidden: torch.nn.MultiheadAttention.",
+    additive: "added to the scores: 0 or minus infinity.",
+  },
+  nothing: { // measured with PyTorch 2.13
+    boolean: "For a query that sees nothing, both give the output 0.",
+    blocked: "For a query that sees nothing, it gives NaN, unless need_weights=False.",
+    additive: "For a query that sees nothing, torch.softmax gives NaN.",
+  },
+  key: "■ key →", query: "● query ↓", hide: "hide {key} from {query}", mask: "Mask", weights: "Weights: a row sums to 1, or is all hidden",
+  real: "real tokens", width: "window width", amount: "{label}, {min} to {n_k}", afterReal: " (0 to {n_k}), then padding", afterWidth: " (1 to {n_k})",
+  code: "the mask as code", same: "the same mask as code", copy: "Copy", copied: "Copied", isCopied: "Copied.",
+  selected: "Selected: now copy", isSelected: "The code is selected. Copy it with the keyboard.",
+  aims: ["Leave a query only one key: which weight does it get?", "Hide every key from one query.", "Hide one key from all queries, as padding does."],
+  hidden: "hidden", empty: "sees nothing", weight: "{key} {weight:2}", sees: "{query} sees {seen}.", seesNothing: "{query} sees nothing.",
+  preset: "{preset}: {said}", andHidden: "{said} Hidden: {hidden}.",
+};
 
 /** The weights of each query over the keys that it may see. */
 export function compute({ scores, mask }) {
@@ -34,36 +58,23 @@ export function code(mask, convention) {
   return `${convention === "additive" ? 'inf = float("inf")\n' : ""}mask = torch.tensor([\n${mask.map((row) => `    [${row.map(entry).join(", ")}],`).join("\n")}\n])`;
 }
 
-const PRESETS = { all: "All visible", causal: "Causal", padding: "Padding", both: "Causal and padding", window: "Window", short: "Window and padding" };
-
 // What a preset becomes when the number of real tokens, or the width of the window, is changed.
 const PADDED = { causal: "both", both: "both", window: "short", short: "short" };
 const WINDOWED = { padding: "short", both: "short", short: "short" };
 
-const ABOUT = {
-  boolean: "True = may attend: mha_lab, F.scaled_dot_product_attention",
-  blocked: "True = hidden: torch.nn.MultiheadAttention",
-  additive: "added to the scores: 0 or minus infinity",
-};
-
-// Measured with PyTorch 2.13.
-const EMPTY = {
-  boolean: "For a query that sees nothing, both give the output 0.",
-  blocked: "For a query that sees nothing, it gives NaN, unless need_weights=False.",
-  additive: "For a query that sees nothing, torch.softmax gives NaN.",
-};
-
 // Visible cells are empty, hidden ones grey and hatched, as in every picture. Columns have one width, so that none moves under the pointer.
 const LOOK = `
-.mha-mask .grid { user-select: none; table-layout: fixed; width: max-content; max-width: none; } .mha-mask .grid caption { padding-bottom: 4px; }
-.mha-mask .grid :is(th, td) { width: 50px; padding: 0; text-align: center; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .mha-mask .grid th:first-child { width: 84px; text-align: left; line-height: 1.2; } .mha-mask .grid .note { display: block; font-size: 11px; }
-.mha-mask .grid tbody tr { height: 46px; }
-.mha-mask .grid .cell { width: 48px; min-width: 0; height: 44px; margin: 1px; padding: 0; border: 1px solid var(--line); border-radius: 0; font-size: 12px; display: block; }
-.mha-mask .weight { border: 1px solid var(--ground); } .mha-mask pre { white-space: pre-wrap; } .mha-mask .said { min-height: 1.4em; }
-.mha-mask .grid :is(button, td).hidden { border: 1px dashed var(--line); font-weight: 400; background: repeating-linear-gradient(135deg, var(--line) 0 1px, var(--ground) 1px 7px); font-size: 11px; } .mha-mask .grid .hidden span { background: var(--ground); padding: 0 1px; }
-@container mha (width < 640px) { .mha-mask .grid th:first-child { width: 72px; } }
-@container mha (width >= 640px) { .mha-mask .grid tbody tr { height: 36px; } .mha-mask .grid .cell { height: 34px; } }
-@media (pointer: coarse) { .mha-mask .grid .cell { height: 44px; } }`;
+.mha-mask {
+.grid { user-select: none; table-layout: fixed; width: max-content; max-width: none; } .grid caption { padding-bottom: 4px; }
+.grid :is(th, td) { width: 50px; padding: 0; text-align: center; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .grid th:first-child { width: 84px; text-align: left; line-height: 1.2; } .grid .note { display: block; font-size: 11px; }
+.grid tbody tr { height: 46px; }
+.grid .cell { width: 48px; min-width: 0; height: 44px; margin: 1px; padding: 0; border: 1px solid var(--line); border-radius: 0; font-size: 12px; display: block; }
+.weight { border: 1px solid var(--ground); } pre { white-space: pre-wrap; } .said { min-height: 1.4em; }
+.grid :is(button, td).hidden { border: 1px dashed var(--line); font-weight: 400; background: repeating-linear-gradient(135deg, var(--line) 0 1px, var(--ground) 1px 7px); font-size: 11px; } .grid .hidden span { background: var(--ground); padding: 0 1px; }
+@container mha (width < 640px) { .grid th:first-child { width: 72px; } }
+@container mha (width >= 640px) { .grid tbody tr { height: 36px; } .grid .cell { height: 34px; } }
+@media (pointer: coarse) { .grid .cell { height: 44px; } }
+}`;
 
 function render({ model, el }) {
   const scores = model.get("_scores");
@@ -72,7 +83,7 @@ function render({ model, el }) {
   const [toldQueries, toldKeys] = [queries, keys].map(unlike);
   const [n_q, n_k] = [scores.length, scores[0].length];
   const send = sender(model, el);
-  const { root, speak } = frame(el, "Explorable: a mask and the weights under it");
+  const { root, speak } = frame(el, TEXT.name);
   root.classList.add("mha-mask");
   const state = () => ({ scores, mask: model.get("_mask") });
   let { tokens, reach, convention = "boolean" } = model.get("_chosen") ?? {}; // as the fields were left
@@ -81,7 +92,7 @@ function render({ model, el }) {
 
   const grid = (caption, cells) => wide(make("table", { class: "grid" },
     make("caption", {}, caption),
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, make("span", { class: "note" }, "\u25a0 key \u2192"), make("span", { class: "note" }, "\u25cf query \u2193")), ...keys.map((key) => make("th", { scope: "col" }, key)))),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, make("span", { class: "note" }, TEXT.key), make("span", { class: "note" }, TEXT.query)), ...keys.map((key) => make("th", { scope: "col" }, key)))),
     make("tbody", {}, ...cells.map((row, i) => make("tr", {}, make("th", { scope: "row" }, queries[i], row.note ?? null), ...row.cells)))));
 
   // A mouse drags over the cells. A finger taps them, and its swipe scrolls the page.
@@ -89,7 +100,7 @@ function render({ model, el }) {
     cells: keys.map((_, j) => {
       let painted = false; // by the press that ends in this click
       const button = make("button", {
-        type: "button", class: "cell", tabindex: -1, "aria-label": `hide ${toldKeys[j]} from ${toldQueries[i]}`,
+        type: "button", class: "cell", tabindex: -1, "aria-label": fill(TEXT.hide, { key: toldKeys[j], query: toldQueries[i] }),
         onpointerdown: (event) => {
           painted = event.pointerType !== "touch" && event.button === 0;
           if (!painted) return;
@@ -119,7 +130,7 @@ function render({ model, el }) {
 
   document.addEventListener("pointercancel", up);
 
-  const left = grid("Mask", switches);
+  const left = grid(TEXT.mask, switches);
   left.addEventListener("keydown", (event) => {
     const rows = event.ctrlKey ? n_q : 0; // with Ctrl: to the first or last cell of all
     const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [-rows, -n_k], End: [rows, n_k] }[event.key];
@@ -137,7 +148,7 @@ function render({ model, el }) {
     last = name;
     send({ _mask: behind(name), _chosen: chosen() });
     draw();
-    tell(n_q - 1, `${PRESETS[name]}: `); // the last query, whose row differs from preset to preset
+    tell(n_q - 1, TEXT.presets[name]); // the last query, whose row differs from preset to preset
   };
   const chosen = () => ({ tokens: real.used, reach: width.used, convention });
   /** A field for a number. A mask is made as soon as the number is one that can be used, as with a mouse wheel. */
@@ -147,31 +158,31 @@ function render({ model, el }) {
       field.used = number;
       press(name());
     };
-    const field = make("input", { type: "number", min, max: n_k, value, "aria-label": `${label}, ${min} to ${n_k}`, oninput: () => {
+    const field = make("input", { type: "number", min, max: n_k, value, "aria-label": fill(TEXT.amount, { label, min, n_k }), oninput: () => {
       say(note, "");
       if (field.value !== "" && field.validity.valid) take(field.valueAsNumber);
     }, onchange: () => take(within(field, field.used, note, label)) });
     field.used = value;
     return field;
   };
-  const real = amount("real tokens", 0, tokens ?? Math.max(1, n_k - 2), () => PADDED[active] ?? "padding");
+  const real = amount(TEXT.real, 0, tokens ?? Math.max(1, n_k - 2), () => PADDED[active] ?? "padding");
   const given = keys.findIndex((_, j) => j + 1 < n_k && same("window", j + 1)) + 1; // 0 if the mask is no window
-  const width = amount("window width", 1, reach ?? (given || Math.min(2, n_k)), () => WINDOWED[active] ?? "window");
-  const presets = Object.entries(PRESETS).map(([name, text]) => make("button", { type: "button", onclick: () => press(name) }, text));
-  const shown = make("pre", { tabindex: 0, "aria-label": "the mask as code" });
+  const width = amount(TEXT.width, 1, reach ?? (given || Math.min(2, n_k)), () => WINDOWED[active] ?? "window");
+  const presets = Object.entries(TEXT.presets).map(([name, text]) => make("button", { type: "button", onclick: () => press(name) }, text));
+  const shown = make("pre", { tabindex: 0, "aria-label": TEXT.code });
   const about = make("p");
   const copied = make("button", { type: "button", onclick: async () => {
     try {
       await navigator.clipboard.writeText(shown.textContent);
-      say(copied, "Copied");
-      speak("Copied.");
+      say(copied, TEXT.copied);
+      speak(TEXT.isCopied);
     } catch {
       getSelection().selectAllChildren(shown);
-      say(copied, "Selected: now copy");
-      speak("The code is selected. Copy it with the keyboard.");
+      say(copied, TEXT.selected);
+      speak(TEXT.isSelected);
     }
-  } }, "Copy");
-  const conventions = choice("the same mask as code", Object.keys(ABOUT).map((name) => [name, name]), (name) => {
+  } }, TEXT.copy);
+  const conventions = choice(TEXT.same, Object.entries(TEXT.conventions), (name) => {
     convention = name;
     send({ _chosen: chosen() });
     draw();
@@ -179,9 +190,9 @@ function render({ model, el }) {
 
   const columns = (mask) => keys.map((_, j) => mask.map((row) => row[j]));
   const tries = goals([
-    ["Leave a query only one key: which weight does it get?", ({ mask }) => mask.some((row) => row.filter(Boolean).length === 1)],
-    ["Hide every key from one query.", ({ mask }) => mask.some((row) => !row.some(Boolean))],
-    ["Hide one key from all queries, as padding does.", ({ mask }) => mask.flat().some(Boolean) && columns(mask).some((column) => !column.some(Boolean))],
+    [TEXT.aims[0], ({ mask }) => mask.some((row) => row.filter(Boolean).length === 1)],
+    [TEXT.aims[1], ({ mask }) => mask.some((row) => !row.some(Boolean))],
+    [TEXT.aims[2], ({ mask }) => mask.flat().some(Boolean) && columns(mask).some((column) => !column.some(Boolean))],
   ], state());
   const again = reset(model, ["_mask", "_chosen"], send, () => {
     last = "";
@@ -196,9 +207,9 @@ function render({ model, el }) {
   root.append(
     make("style", {}, LOOK),
     make("div", {}, ...presets, again),
-    make("p", {}, "real tokens ", real, ` (0 to ${n_k}), then padding`), make("p", {}, "window width ", width, ` (1 to ${n_k})`), note,
-    make("p", {}, "Press a cell to hide a \u25a0 key from a \u25cf query, and again to show it. A mouse can also drag over cells. An empty cell is visible."),
-    make("div", { class: "parts" }, left, grid("Weights: a row sums to 1, or is all hidden", results)), scale(),
+    make("p", {}, `${TEXT.real} `, real, fill(TEXT.afterReal, { n_k })), make("p", {}, `${TEXT.width} `, width, fill(TEXT.afterWidth, { n_k })), note,
+    make("p", {}, TEXT.intro),
+    make("div", { class: "parts" }, left, grid(TEXT.weights, results)), scale(),
     tries.node, conventions.group, about, shown, copied);
 
   function go(i, j) {
@@ -230,29 +241,31 @@ function render({ model, el }) {
     mask.forEach((row, i) => {
       row.forEach((seen, j) => {
         set(buttons[i][j], { "aria-pressed": !seen, class: seen ? "cell" : "cell hidden" });
-        say(buttons[i][j].firstChild, seen ? "" : "hidden");
+        say(buttons[i][j].firstChild, seen ? "" : TEXT.hidden);
         const cell = results[i].cells[j];
         set(cell, { class: seen ? "weight" : "weight hidden" });
         shade(cell, seen ? weights[i][j] : null);
-        say(cell.firstChild, seen ? show(weights[i][j]) : "hidden");
+        say(cell.firstChild, seen ? show(weights[i][j]) : TEXT.hidden);
       });
-      say(results[i].note, row.some(Boolean) ? "" : "sees nothing");
+      say(results[i].note, row.some(Boolean) ? "" : TEXT.empty);
     });
-    active = [last, ...Object.keys(PRESETS)].find((name) => name in PRESETS && same(name)) ?? null;
-    Object.keys(PRESETS).forEach((name, k) => set(presets[k], { "aria-pressed": name === active }));
+    active = [last, ...Object.keys(TEXT.presets)].find((name) => name in TEXT.presets && same(name)) ?? null;
+    Object.keys(TEXT.presets).forEach((name, k) => set(presets[k], { "aria-pressed": name === active }));
     conventions.pick(convention);
-    say(about, `${ABOUT[convention]}.${mask.some((row) => !row.some(Boolean)) ? ` ${EMPTY[convention]}` : ""}`);
+    say(about, (mask.some((row) => !row.some(Boolean)) ? [TEXT.about[convention], TEXT.nothing[convention]] : [TEXT.about[convention]]).join(" "));
     say(shown, code(mask, convention));
-    say(copied, "Copy");
+    say(copied, TEXT.copy);
     tries.look({ mask });
   }
 
   function tell(i = at[0], before = "") {
     const { mask } = state();
     const weights = compute({ scores, mask })[i];
-    const seen = weights.map((weight, j) => `${toldKeys[j]} ${show(weight)}`).filter((_, j) => mask[i][j]);
+    const seen = weights.map((weight, j) => fill(TEXT.weight, { key: toldKeys[j], weight })).filter((_, j) => mask[i][j]);
     const hidden = toldKeys.filter((_, j) => !mask[i][j]);
-    speak(`${before}${toldQueries[i]} sees ${seen.join(", ") || "nothing"}.${hidden.length ? ` Hidden: ${hidden.join(", ")}.` : ""}`);
+    const said = fill(seen.length ? TEXT.sees : TEXT.seesNothing, { query: toldQueries[i], seen: seen.join(", ") });
+    const named = before ? fill(TEXT.preset, { preset: before, said }) : said;
+    speak(hidden.length ? fill(TEXT.andHidden, { said: named, hidden: hidden.join(", ") }) : named);
   }
 
   set(buttons[0][0], { tabindex: 0 });

@@ -189,7 +189,7 @@ export function reader(words, most) {
       const token = number.get(word) ?? low.get(word.toLowerCase());
       if (token === undefined) {
         const typing = caret === index + word.length && starting(word).length > 0;
-        return { tokens, problem: typing ? "" : `The model does not know \u201c${word}\u201d, so it reads only the words before it.` };
+        return { tokens, problem: typing ? "" : `The model does not know “${word}”, so it reads only the words before it.` };
       }
       if (tokens.length === most) return { tokens, problem: `The model reads at most ${most} tokens, so it leaves out the rest.` };
       tokens.push(token);
@@ -218,23 +218,25 @@ const HOT = 5; // the highest temperature
 const REACH = 3; // of the numbers in keys and values that have the full colour
 
 const LOOK = `
-.mha-lm .field:has(.words:not([hidden])) .problem:empty { display: none; } .mha-lm .field textarea { display: block; width: 100%; font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; resize: none; overflow: hidden; }
-.mha-lm .words { display: flex; gap: 4px; padding: 4px; overflow-x: auto; } .mha-lm .shelf .words { flex-wrap: wrap; padding: 6px; margin-bottom: 8px; border: 1px solid var(--line); }
-.mha-lm .words[hidden] { display: none; } .mha-lm .words [role=option] { padding: 3px 9px; border: 1px solid var(--line); border-radius: 4px; cursor: pointer; min-width: var(--target); min-height: var(--target); display: grid; place-content: center; } .mha-lm .words [aria-selected=true] { outline: 2px solid var(--accent); font-weight: 600; }
-.mha-lm .problem { margin: 2px 0; min-height: max(34px, var(--target) + 6px); } .mha-lm .why { margin: 0; } .mha-lm .why:has(+ .why) { min-height: 1.4em; } .mha-lm .bars [aria-disabled=true] { opacity: 1; } .mha-lm .problem:not(:empty)::before { content: "\\26a0\\a0"; }
-.mha-lm .sentence { overflow-x: auto; padding: 3px 0; } .mha-lm .sentence svg { display: block; max-width: none; } .mha-lm .line { display: flex; width: max-content; } .mha-lm .line button { margin: 0; padding: 2px 0; border: 1px solid var(--ground); border-radius: 0; flex: none; overflow: hidden; contain: content; line-height: 1.25; }
-.mha-lm .line button[hidden] { display: none; } .mha-lm .line [aria-selected=true] { border: 2px solid var(--query); font-weight: 600; } .mha-lm .line span { display: block; font-size: 12px; font-weight: 400; font-variant-numeric: tabular-nums; }
-.mha-lm .two { display: grid; grid-template-columns: minmax(0, 1.5fr) minmax(0, 1fr); gap: 8px 24px; align-items: start; margin: 8px 0; } .mha-lm .two > * { min-width: 0; }
-.mha-lm .every { display: grid; gap: 8px; } .mha-lm .every > div > p { margin: 0; } .mha-lm .layer { display: grid; gap: 6px; }
-.mha-lm .thumb { display: grid; } .mha-lm .thumb button { margin: 0 0 3px; padding: 3px; } .mha-lm canvas { display: block; image-rendering: pixelated; border: 1px solid var(--line); } .mha-lm :is(.thumb, .enlarged) canvas { width: 100%; aspect-ratio: 1; } .mha-lm .thumb .pick[aria-pressed=true] { padding: 2px; }
-.mha-lm .map { position: relative; line-height: 0; } .mha-lm .act { position: absolute; inset: auto 0 0; line-height: 1.3; font-size: 12px; text-align: center; background: color-mix(in srgb, var(--ground) 87%, transparent); } .mha-lm .thumb.silent canvas, .mha-lm .enlarged.silent canvas { opacity: 0.4; }
-.mha-lm .sheet { display: grid; grid-template-columns: max-content minmax(0, 260px); gap: 4px 6px; font-size: 12px; line-height: 1; } .mha-lm .rows, .mha-lm .columns { display: grid; grid-auto-rows: minmax(0, 1fr); align-items: center; justify-items: end; } .mha-lm .rows { width: 76px; contain: size; } .mha-lm .enlarged .map { align-self: start; } .mha-lm .rows span { white-space: nowrap; } .mha-lm .rows .now { font-weight: 700; }
-.mha-lm .columns { grid-auto-flow: column; grid-auto-columns: minmax(0, 1fr); justify-items: center; min-height: 4em; align-items: start; } .mha-lm .columns span { writing-mode: vertical-rl; }
-.mha-lm .chosen-row { position: absolute; left: -2px; right: -2px; border: 2px solid var(--query); pointer-events: none; }
-.mha-lm .bars { width: 100%; table-layout: fixed; } .mha-lm .bars th[scope=row] { padding: 1px 0; width: 32%; } .mha-lm .bars th button { margin: 0; width: 100%; text-align: left; padding: 2px 6px; overflow: hidden; text-overflow: ellipsis; } .mha-lm .bars .track { width: 100%; position: relative; } .mha-lm .bars .was { position: absolute; top: -3px; bottom: -3px; width: 3px; background: currentColor; } .mha-lm .bars .bar { background: var(--accent); }
-.mha-lm .bars td { padding: 1px 4px; } .mha-lm .bars .p { width: 4.4em; } .mha-lm .bars th[scope=col] { padding: 1px 4px; white-space: nowrap; } .mha-lm .cache { display: flex; flex-wrap: wrap; gap: 6px 20px; } .mha-lm .cache canvas { height: 48px; } .mha-lm .cache p { margin: 0; } .mha-lm .cache .store { position: relative; width: max-content; } .mha-lm .cache .new { position: absolute; top: -2px; bottom: -2px; right: -2px; border: 2px solid var(--accent); pointer-events: none; }
-.mha-lm .store-box { overflow: hidden; } .mha-lm textarea { font-size: 14px; }
-@container mha (width < 640px) { .mha-lm .two { grid-template-columns: minmax(0, 1fr); } .mha-lm textarea { font-size: 16px !important; } .mha-lm .thumb button:not(.pick) { font-size: 12px; } .mha-lm .bars { max-width: 420px; } }`;
+.mha-lm {
+.field:has(.words:not([hidden])) .problem:empty { display: none; } .field textarea { display: block; width: 100%; font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line); border-radius: 4px; padding: 6px 8px; resize: none; overflow: hidden; }
+.words { display: flex; gap: 4px; padding: 4px; overflow-x: auto; } .shelf .words { flex-wrap: wrap; padding: 6px; margin-bottom: 8px; border: 1px solid var(--line); }
+.words[hidden] { display: none; } .words [role=option] { padding: 3px 9px; border: 1px solid var(--line); border-radius: 4px; cursor: pointer; min-width: var(--target); min-height: var(--target); display: grid; place-content: center; } .words [aria-selected=true] { outline: 2px solid var(--accent); font-weight: 600; }
+.problem { margin: 2px 0; min-height: max(34px, var(--target) + 6px); } .why { margin: 0; } .why:has(+ .why) { min-height: 1.4em; } .bars [aria-disabled=true] { opacity: 1; } .problem:not(:empty)::before { content: "\\26a0\\a0"; }
+.sentence { overflow-x: auto; padding: 3px 0; } .sentence svg { display: block; max-width: none; } .line { display: flex; width: max-content; } .line button { margin: 0; padding: 2px 0; border: 1px solid var(--ground); border-radius: 0; flex: none; overflow: hidden; contain: content; line-height: 1.25; }
+.line button[hidden] { display: none; } .line [aria-selected=true] { border: 2px solid var(--query); font-weight: 600; } .line span { display: block; font-size: 12px; font-weight: 400; font-variant-numeric: tabular-nums; }
+.two { display: grid; grid-template-columns: minmax(0, 1.5fr) minmax(0, 1fr); gap: 8px 24px; align-items: start; margin: 8px 0; } .two > * { min-width: 0; }
+.every { display: grid; gap: 8px; } .every > div > p { margin: 0; } .layer { display: grid; gap: 6px; }
+.thumb { display: grid; } .thumb button { margin: 0 0 3px; padding: 3px; } canvas { display: block; image-rendering: pixelated; border: 1px solid var(--line); } :is(.thumb, .enlarged) canvas { width: 100%; aspect-ratio: 1; } .thumb .pick[aria-pressed=true] { padding: 2px; }
+.map { position: relative; line-height: 0; } .act { position: absolute; inset: auto 0 0; line-height: 1.3; font-size: 12px; text-align: center; background: color-mix(in srgb, var(--ground) 87%, transparent); } .thumb.silent canvas, .enlarged.silent canvas { opacity: 0.4; }
+.sheet { display: grid; grid-template-columns: max-content minmax(0, 260px); gap: 4px 6px; font-size: 12px; line-height: 1; } .rows, .columns { display: grid; grid-auto-rows: minmax(0, 1fr); align-items: center; justify-items: end; } .rows { width: 76px; contain: size; } .enlarged .map { align-self: start; } .rows span { white-space: nowrap; } .rows .now { font-weight: 700; }
+.columns { grid-auto-flow: column; grid-auto-columns: minmax(0, 1fr); justify-items: center; min-height: 4em; align-items: start; } .columns span { writing-mode: vertical-rl; }
+.chosen-row { position: absolute; left: -2px; right: -2px; border: 2px solid var(--query); pointer-events: none; }
+.bars { width: 100%; table-layout: fixed; } .bars th[scope=row] { padding: 1px 0; width: 32%; } .bars th button { margin: 0; width: 100%; text-align: left; padding: 2px 6px; overflow: hidden; text-overflow: ellipsis; } .bars .track { width: 100%; position: relative; } .bars .was { position: absolute; top: -3px; bottom: -3px; width: 3px; background: currentColor; } .bars .bar { background: var(--accent); }
+.bars td { padding: 1px 4px; } .bars .p { width: 4.4em; } .bars th[scope=col] { padding: 1px 4px; white-space: nowrap; } .cache { display: flex; flex-wrap: wrap; gap: 6px 20px; } .cache canvas { height: 48px; } .cache p { margin: 0; } .cache .store { position: relative; width: max-content; } .cache .new { position: absolute; top: -2px; bottom: -2px; right: -2px; border: 2px solid var(--accent); pointer-events: none; }
+.store-box { overflow: hidden; } textarea { font-size: 14px; }
+@container mha (width < 640px) { .two { grid-template-columns: minmax(0, 1fr); } textarea { font-size: 16px !important; } .thumb button:not(.pick) { font-size: 12px; } .bars { max-width: 420px; } }
+}`;
 
 function render({ model, el }) {
   const shape = model.get("_shape");
@@ -479,7 +481,7 @@ function render({ model, el }) {
   } }, ...slots.map(({ slot }) => slot));
   const sentence = make("div", { class: "sentence", onscroll: ends }, sky, line);
   const shift = (text, way) => button(text, () => sentence.scrollBy({ left: way * 0.7 * sentence.clientWidth }));
-  const [earlier, later] = [shift("\u25c2 earlier tokens", -1), shift("later tokens \u25b8", 1)];
+  const [earlier, later] = [shift("◂ earlier tokens", -1), shift("later tokens ▸", 1)];
 
   /** Buttons that scroll, if the sentence is longer than its place. */
   function ends() {
@@ -554,7 +556,7 @@ function render({ model, el }) {
   const stores = net.blocks.flatMap((_, l) => ["key", "value"].map((what) => {
     const map = canvas(`${what}s of layer ${l}`);
     const fresh = make("div", { class: "new" });
-    return { l, what, map, fresh, whole: make("div", {}, make("p", {}, `${what === "key" ? "\u25a0" : "\u25b2"} ${what}s of layer ${l}`), make("div", { class: "store" }, map, fresh)) };
+    return { l, what, map, fresh, whole: make("div", {}, make("p", {}, `${what === "key" ? "■" : "▲"} ${what}s of layer ${l}`), make("div", { class: "store" }, map, fresh)) };
   }));
   const counted = make("p");
 
@@ -573,7 +575,7 @@ function render({ model, el }) {
   const only = (i) => learned.map((_, j) => (j === i ? "silent" : ""));
   const unchanged = (tokens) => tokens.length === start.tokens.length && tokens.every((token, i) => token === start.tokens[i]);
   const possible = first.p > 0.9 && learned.some((_, i) => guess(compute(net, start.tokens, only(i))));
-  const word = `\u201c${named(first.token)}\u201d`;
+  const word = `“${named(first.token)}”`;
   const tries = goals([
     ...(possible ? [[`Silence one head only, so that ${word} becomes a guess: between 0.40 and 0.60.`, ({ tokens, acts }) =>
       unchanged(tokens) && acts.filter((act) => act === "silent").length === 1 && acts.every((act) => act === "" || act === "silent") && guess(after)]] : []),
@@ -593,11 +595,11 @@ function render({ model, el }) {
     make("style", {}, LOOK),
     make("p", {}, `The model runs here, in this page. It knows ${words.length} words and reads at most ${most} tokens.`),
     field, make("div", {}, choose, shorter, one, on, make("label", { style: "white-space: nowrap" }, `temperature (0 to ${HOT}) `, heat)), why, warm, shelf,
-    make("p", {}, "Choose a \u25cf query token below: its arcs and numbers are its weights in the enlarged head."), make("div", {}, earlier, later), sentence,
-    make("div", { class: "two" }, make("div", {}, every, scale(), make("p", {}, "Rows are \u25cf queries, columns are \u25a0 keys, grey keys are hidden.")), make("div", {}, next, lost)),
+    make("p", {}, "Choose a ● query token below: its arcs and numbers are its weights in the enlarged head."), make("div", {}, earlier, later), sentence,
+    make("div", { class: "two" }, make("div", {}, every, scale(), make("p", {}, "Rows are ● queries, columns are ■ keys, grey keys are hidden.")), make("div", {}, next, lost)),
     make("div", { class: "two" }, enlarged, make("div", {}, acting.group, clear, same, tries.node)),
     make("div", { class: "cache", role: "group", "aria-label": "the cache" }, ...stores.map(({ whole }) => whole)),
-    scale(REACH), make("p", {}, `A column is a token. Numbers above ${REACH} or below \u2212${REACH} have the colours of the ends.`), counted, again);
+    scale(REACH), make("p", {}, `A column is a token. Numbers above ${REACH} or below −${REACH} have the colours of the ends.`), counted, again);
 
   function change(states) {
     clearTimeout(pause);
@@ -695,7 +697,7 @@ function render({ model, el }) {
       say(bar.old, changed ? show(old[bar.token]) : "");
     });
     learned_column.style.visibility = changed ? "visible" : "hidden";
-    say(caption, `probability of the word after \u201c${named(tokens[n - 1])}\u201d`);
+    say(caption, `probability of the word after “${named(tokens[n - 1])}”`);
     say(lost, losses());
     check();
     set(clear, { "aria-disabled": !changed });

@@ -71,29 +71,30 @@ const AIMS = [
 const STATES = ["_scores", "_hidden", "_block", "_step", "_rescaled"];
 const HATCH = "repeating-linear-gradient(135deg, var(--c) 0 3px, var(--ground) 3px 6px)";
 const LOOK = `
-.online [hidden] { display: none !important; } .online .lay { display: grid; gap: 8px 24px; margin: 8px 0; } .online .lay > * { min-width: 0; }
-.online .block { font-size: 12px; padding-left: 8px; border-left: 4px solid transparent; margin-top: 4px; }
-.online .key { display: grid; grid-template-columns: 52px 1fr auto auto; gap: 0 6px; align-items: center; padding-left: 8px; border-left: 4px solid transparent; min-height: 40px; }
-.online :is(.key, .block).read { border-color: var(--line); } .online :is(.key, .block).now { border-color: var(--accent); } .online .block.now { font-weight: 700; }
-.online .name { font-size: 12px; line-height: 1.3; overflow-wrap: anywhere; }
-.online.vectors .key { grid-template-columns: 1fr auto auto; } .vectors .name { grid-column: 1 / -1; } .vectors .name br { display: none; }
-.online .score { user-select: none; position: relative; height: max(38px, var(--target)); margin: 0 max(14px, calc(var(--target) / 2)); }
-.online .score > * { position: absolute; } .online .score .fill { top: 18px; height: 14px; background: var(--key); }
-.online .score .weight { top: 0; left: 0; font-size: 12px; line-height: 15px; white-space: nowrap; }
-.online .peak { z-index: 1; top: 15px; height: 20px; border-left: 3px solid; margin-left: -1px; box-shadow: 0 0 0 1px var(--ground); pointer-events: none; } .online .peak.old { border-left: 2px dashed; } .online .zero { top: 15px; height: 20px; border-left: 1px solid var(--line); }
-.online .handle { top: 25px; width: max(28px, var(--target)); height: max(28px, var(--target)); transform: translate(-50%, -50%); cursor: ew-resize; touch-action: pan-y; }
-.online .handle::after { content: ""; position: absolute; inset: 0; margin: auto; width: 15px; height: 15px; background: var(--key); border: 2px solid var(--ground); outline: 1px solid var(--key); }
-.online .key.off :is(.fill, .handle) { display: none; } .online .key.off .score { background: repeating-linear-gradient(135deg, transparent 0 6px, var(--line) 6px 7px); } .online .key.off .weight { background: var(--ground); padding-right: 4px; }
-.online input[type=number] { width: 66px; } .online .key button { margin: 0; padding: 3px 6px; width: max(40px, var(--target)); }
-.online .line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 8px; } .online .line label { display: inline-flex; align-items: center; gap: 6px; } .online .line select { margin: 0; }
-.online .now-words { min-height: 5.6em; font-weight: 600; margin: 2px 0; }
-.online .gauge { margin: 5px 0; } .online .gauge > b { font-size: 13px; } .online .level { display: grid; grid-template-columns: 76px 62px 1fr; gap: 6px; align-items: center; font-size: 12px; line-height: 17px; font-variant-numeric: tabular-nums; }
-.online .level > :nth-child(2) { text-align: right; } .online .rail { position: relative; height: 11px; border-bottom: 1px solid var(--line); } .online .rail > * { position: absolute; top: 0; height: 10px; box-sizing: border-box; }
-.online .rail .fill { background: var(--c); border: 1px solid var(--c); } .online .before .fill { background: none; } .online .added .fill { background: ${HATCH}; } .online .right .fill { background: none; border: 2px dashed currentColor; }
-.online .rail .zero { border-left: 1px solid var(--line); } .online .after { font-weight: 700; }
-.online .verdict { min-height: 1.4em; } .online .said { min-height: 2.8em; } .online .said:not(:empty) { position: sticky; bottom: 0; z-index: 2; background: var(--ground); }
-@container mha (width >= 700px) { .online .lay { grid-template: auto 1fr / 1fr 1fr; } .online .side { grid-area: 1 / 2 / 3; } }
-`;
+.online {
+[hidden] { display: none !important; } .lay { display: grid; gap: 8px 24px; margin: 8px 0; } .lay > * { min-width: 0; }
+.block { font-size: 12px; padding-left: 8px; border-left: 4px solid transparent; margin-top: 4px; }
+.key { display: grid; grid-template-columns: 52px 1fr auto auto; gap: 0 6px; align-items: center; padding-left: 8px; border-left: 4px solid transparent; min-height: 40px; }
+:is(.key, .block).read { border-color: var(--line); } :is(.key, .block).now { border-color: var(--accent); } .block.now { font-weight: 700; }
+.name { font-size: 12px; line-height: 1.3; overflow-wrap: anywhere; }
+&.vectors .key { grid-template-columns: 1fr auto auto; } &.vectors .name { grid-column: 1 / -1; } &.vectors .name br { display: none; }
+.score { user-select: none; position: relative; height: max(38px, var(--target)); margin: 0 max(14px, calc(var(--target) / 2)); }
+.score > * { position: absolute; } .score .fill { top: 18px; height: 14px; background: var(--key); }
+.score .weight { top: 0; left: 0; font-size: 12px; line-height: 15px; white-space: nowrap; }
+.peak { z-index: 1; top: 15px; height: 20px; border-left: 3px solid; margin-left: -1px; box-shadow: 0 0 0 1px var(--ground); pointer-events: none; } .peak.old { border-left: 2px dashed; } .zero { top: 15px; height: 20px; border-left: 1px solid var(--line); }
+.handle { top: 25px; width: max(28px, var(--target)); height: max(28px, var(--target)); transform: translate(-50%, -50%); cursor: ew-resize; touch-action: pan-y; }
+.handle::after { content: ""; position: absolute; inset: 0; margin: auto; width: 15px; height: 15px; background: var(--key); border: 2px solid var(--ground); outline: 1px solid var(--key); }
+.key.off :is(.fill, .handle) { display: none; } .key.off .score { background: repeating-linear-gradient(135deg, transparent 0 6px, var(--line) 6px 7px); } .key.off .weight { background: var(--ground); padding-right: 4px; }
+input[type=number] { width: 66px; } .key button { margin: 0; padding: 3px 6px; width: max(40px, var(--target)); }
+.line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 8px; } .line label { display: inline-flex; align-items: center; gap: 6px; } .line select { margin: 0; }
+.now-words { min-height: 5.6em; font-weight: 600; margin: 2px 0; }
+.gauge { margin: 5px 0; } .gauge > b { font-size: 13px; } .level { display: grid; grid-template-columns: 76px 62px 1fr; gap: 6px; align-items: center; font-size: 12px; line-height: 17px; font-variant-numeric: tabular-nums; }
+.level > :nth-child(2) { text-align: right; } .rail { position: relative; height: 11px; border-bottom: 1px solid var(--line); } .rail > * { position: absolute; top: 0; height: 10px; box-sizing: border-box; }
+.rail .fill { background: var(--c); border: 1px solid var(--c); } .before .fill { background: none; } .added .fill { background: ${HATCH}; } .right .fill { background: none; border: 2px dashed currentColor; }
+.rail .zero { border-left: 1px solid var(--line); } .after { font-weight: 700; }
+.verdict { min-height: 1.4em; } .said { min-height: 2.8em; } .said:not(:empty) { position: sticky; bottom: 0; z-index: 2; background: var(--ground); }
+@container mha (width >= 700px) { .lay { grid-template: auto 1fr / 1fr 1fr; } .side { grid-area: 1 / 2 / 3; } }
+}`;
 
 function render({ model, el }) {
   const get = (name) => model.get(`_${name}`);

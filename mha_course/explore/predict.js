@@ -1,11 +1,17 @@
 // A question: the learner commits to an answer before the truth is shown.
 
-import { choice, follow, frame, make, say, sender, set, thumb, unlike, wide } from "./shared.js";
+import { choice, fill, follow, frame, make, say, sender, set, thumb, unlike, wide } from "./shared.js";
 
+const TEXT = {
+  name: "Question: {text}", commit: "Commit", again: "Try again", right: "Right.", wrong: "Not this one.", idea: "Not this one. {idea}",
+  cell: "{row}, {column}", place: "row {row}, column {column}", mine: "your answer", truth: "the truth", you: "you", there: "truth",
+  guess: "○ you {x}", real: "◆ truth {x}", bar: "{name} {x}", given: "your answer: {answer}", known: "the truth: {answer}", told: "{verdict} {given}; {known}. {say}",
+  one: "Pick one", number: "Your number", pick: "Pick a cell", bars: "Set each bar from 0 to 1",
+  noAnswer: "Pick an answer first.", noNumber: "Type a number first, for example 0.25.", noCell: "Pick a cell first.",
+  noBar: "All bars are at 0. Move them, or press Commit again if this is your answer.",
+};
 const SLACK = 1 + 1e-5; // what is right by a hair stays right after rounding
 const STEP = 0.05; // of a bar
-const YOU = "\u25cb";
-const TRUTH = "\u25c6";
 
 const sum = (row) => row.reduce((a, b) => a + b, 0);
 
@@ -22,15 +28,15 @@ function off(kind, a, b) {
 /** The verdict on a guess; `known` is the truth, then what each wrong idea leads to. */
 export function compute({ kind, guess, known }) {
   const [truth, ...ideas] = known.map((each) => ({ ...each, off: off(kind, guess, each.value) }));
-  if (truth.off <= truth.within * SLACK) return { right: true, verdict: "Right." };
+  if (truth.off <= truth.within * SLACK) return { right: true, verdict: TEXT.right };
   const near = ideas.filter((each) => each.off < truth.off && each.off <= each.within * SLACK);
   const [idea] = near.sort((a, b) => a.off - b.off);
-  return { right: false, verdict: idea ? `Not this one. ${idea.say}` : "Not this one." };
+  return { right: false, verdict: idea ? fill(TEXT.idea, { idea: idea.say }) : TEXT.wrong };
 }
 
 /** A cell in words. Names such as "head 0" say themselves what they count. */
 export function place(row, column) {
-  return [row, column].some((name) => /^[a-z]+ \d+$/.test(name)) ? `${row}, ${column}` : `row ${row}, column ${column}`;
+  return [row, column].some((name) => /^[a-z]+ \d+$/.test(name)) ? fill(TEXT.cell, { row, column }) : fill(TEXT.place, { row, column });
 }
 
 /** What Python wrote so that nobody reads it by accident. */
@@ -40,11 +46,11 @@ export function decode(text) {
 
 // One part for each kind: `nodes` to show, `draft()` what is chosen so far or null, `clear()`,
 // `show(guess, truth)` marks both and takes no more input, `words(guess)`, `missing` is said if there is no draft.
-const mark = (mine) => make("span", { class: mine ? "you" : "truth" }, mine ? `${YOU} your answer` : `${TRUTH} the truth`);
+const mark = (mine) => make("span", { class: mine ? "you" : "truth" }, mine ? `○ ${TEXT.mine}` : `◆ ${TEXT.truth}`);
 
 function choiceOf(options) {
   let chosen = null;
-  const { group, pick } = choice("Pick one", options.map((_, i) => [i, ""]), (i) => { chosen = i; });
+  const { group, pick } = choice(TEXT.one, options.map((_, i) => [i, ""]), (i) => { chosen = i; });
   const lines = [...group.querySelectorAll("label")];
   lines.forEach((line, i) => {
     line.lastChild.remove();
@@ -67,7 +73,7 @@ function choiceOf(options) {
       if (options[i] === truth) line.append(mark(false));
     });
   };
-  return { nodes: [group], first: () => inputs[0], draft: () => (chosen === null ? null : options[chosen]), clear, show, words: (guess) => guess, missing: "Pick an answer first." };
+  return { nodes: [group], first: () => inputs[0], draft: () => (chosen === null ? null : options[chosen]), clear, show, words: (guess) => guess, missing: TEXT.noAnswer };
 }
 
 function numberOf(_, commit) {
@@ -77,14 +83,14 @@ function numberOf(_, commit) {
     commit();
   } });
   return {
-    nodes: [make("label", { class: "typed" }, "Your number ", input)], first: () => input,
+    nodes: [make("label", { class: "typed" }, `${TEXT.number} `, input)], first: () => input,
     draft: () => { // a comma, too, and the minus of these pages
-      const text = input.value.trim().replace(",", ".").replace("\u2212", "-");
+      const text = input.value.trim().replace(",", ".").replace("−", "-");
       return text && Number.isFinite(Number(text)) ? Number(text) : null;
     },
     clear: () => { input.value = ""; input.disabled = false; },
     show: (guess) => { input.value = guess; input.disabled = true; },
-    words: (guess) => String(guess).replace("-", "\u2212"), missing: "Type a number first, for example 0.25.",
+    words: (guess) => String(guess).replace("-", "−"), missing: TEXT.noNumber,
   };
 }
 
@@ -96,7 +102,7 @@ function cellOf([rows, columns]) {
     type: "button", class: "place", onclick: () => { chosen = [i, j]; draw(); }, onfocus: () => go(i, j),
   })));
   const table = make("table", {},
-    make("caption", {}, "Pick a cell"),
+    make("caption", {}, TEXT.pick),
     make("thead", {}, make("tr", {}, make("td"), ...columns.map((text) => make("th", { scope: "col" }, text)))),
     make("tbody", {}, ...rows.map((text, i) => make("tr", {}, make("th", { scope: "row" }, text), ...cells[i].map((cell) => make("td", {}, cell))))));
   table.addEventListener("keydown", (event) => {
@@ -113,8 +119,8 @@ function cellOf([rows, columns]) {
   function draw(truth = null) {
     cells.forEach((line, i) => line.forEach((cell, j) => {
       const is = (place) => place !== null && place[0] === i && place[1] === j;
-      const marks = [is(chosen) ? ["you", YOU, "you"] : null, is(truth) ? ["truth", TRUTH, "truth"] : null].filter(Boolean);
-      set(cell, { "aria-pressed": is(chosen), "aria-label": [`${told[i]}, ${toldColumns[j]}`, ...marks.map(([kind]) => (kind === "you" ? "your answer" : "the truth"))].join(", ") });
+      const marks = [is(chosen) ? ["you", "○", TEXT.you, TEXT.mine] : null, is(truth) ? ["truth", "◆", TEXT.there, TEXT.truth] : null].filter(Boolean);
+      set(cell, { "aria-pressed": is(chosen), "aria-label": [fill(TEXT.cell, { row: told[i], column: toldColumns[j] }), ...marks.map((mark) => mark[3])].join(", ") });
       cell.disabled = truth !== null;
       cell.replaceChildren(...marks.map(([kind, shape, word]) => make("span", { class: kind }, `${shape} ${word}`)));
     }));
@@ -123,7 +129,7 @@ function cellOf([rows, columns]) {
   return {
     nodes: [wide(table)], first: () => cells[0][0], draft: () => chosen, clear,
     show: (guess, truth) => { chosen = guess; draw(truth); },
-    words: ([i, j]) => place(told[i], toldColumns[j]), missing: "Pick a cell first.",
+    words: ([i, j]) => place(told[i], toldColumns[j]), missing: TEXT.noCell,
   };
 }
 
@@ -140,25 +146,25 @@ function barsOf(names) {
     lines.forEach(({ input, value, diamond, row }, i) => {
       row.style.setProperty("--at", guess[i]);
       value.replaceChildren(...(truth === null ? [guess[i].toFixed(2)] : [
-        make("span", { class: "you" }, `${YOU} you ${guess[i].toFixed(2)}`), " ", make("span", { class: "truth" }, `${TRUTH} truth ${truth[i].toFixed(2)}`)]));
+        make("span", { class: "you" }, fill(TEXT.guess, { x: guess[i].toFixed(2) })), " ", make("span", { class: "truth" }, fill(TEXT.real, { x: truth[i].toFixed(2) }))]));
       diamond.hidden = truth === null;
       row.style.setProperty("--true", truth?.[i] ?? 0);
       input.disabled = truth !== null;
     });
   }
-  const fill = (values) => lines.forEach(({ input }, i) => { input.value = values[i]; });
+  const put = (values) => lines.forEach(({ input }, i) => { input.value = values[i]; });
   return {
-    nodes: [make("div", { class: "bars" }, make("p", {}, "Set each bar from 0 to 1"), ...lines.map(({ row }) => row), make("div", { class: "ends" }, make("span", {}, "0"), make("span", {}, "1")))],
+    nodes: [make("div", { class: "bars" }, make("p", {}, TEXT.bars), ...lines.map(({ row }) => row), make("div", { class: "ends" }, make("span", {}, "0"), make("span", {}, "1")))],
     first: () => lines[0].input,
     draft: () => {
       if (sure || sum(now())) return now();
       sure = true;
       return null;
     },
-    clear: () => { sure = false; fill(names.map(() => 0)); draw(); },
-    show: (guess, truth) => { fill(guess); draw(guess, truth); },
-    words: (guess) => names.map((name, i) => `${name} ${guess[i].toFixed(2)}`).join(", "),
-    missing: "All bars are at 0. Move them, or press Commit again if this is your answer.",
+    clear: () => { sure = false; put(names.map(() => 0)); draw(); },
+    show: (guess, truth) => { put(guess); draw(guess, truth); },
+    words: (guess) => names.map((name, i) => fill(TEXT.bar, { name, x: guess[i].toFixed(2) })).join(", "),
+    missing: TEXT.noBar,
   };
 }
 
@@ -193,15 +199,15 @@ ${thumb(".predict input[type=range]", "width: 44px; height: 44px; border: 10px s
 function render({ model, el }) {
   const kind = model.get("_kind");
   const known = decode(model.get("_truth"));
-  const { root, speak } = frame(el, `Question: ${model.get("_text")}`);
+  const { root, speak } = frame(el, fill(TEXT.name, { text: model.get("_text") }));
   const send = sender(model, el);
   const part = PARTS[kind](model.get("_labels"), commit);
-  const ready = make("button", { type: "button", onclick: commit }, "Commit");
+  const ready = make("button", { type: "button", onclick: commit }, TEXT.commit);
   const again = make("button", { type: "button", onclick: () => {
     send({ _guess: null });
     draw();
     part.first().focus();
-  } }, "Try again");
+  } }, TEXT.again);
   const hint = make("p");
   const lines = ["mine", "true", "verdict", "because"].map((name) => make("p", { class: name }));
   const after = make("div", {}, ...lines, again);
@@ -238,10 +244,10 @@ function render({ model, el }) {
     const [truth] = known;
     part.show(guess, truth.value);
     const { verdict } = compute({ kind, guess, known });
-    const said = [`your answer: ${part.words(guess)}`, `the truth: ${truth.shown}`];
-    const seen = kind === "bars" ? ["", ""] : [`${YOU} ${said[0]}`, `${TRUTH} ${said[1]}`]; // bars have their numbers
+    const said = [fill(TEXT.given, { answer: part.words(guess) }), fill(TEXT.known, { answer: truth.shown })];
+    const seen = kind === "bars" ? ["", ""] : [`○ ${said[0]}`, `◆ ${said[1]}`]; // bars have their numbers
     [...seen, verdict, truth.say].forEach((text, i) => say(lines[i], text));
-    speak(`${verdict} ${said.join("; ")}. ${truth.say}`);
+    speak(fill(TEXT.told, { verdict, given: said[0], known: said[1], say: truth.say }));
   }
 
   draw();

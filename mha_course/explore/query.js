@@ -1,7 +1,22 @@
 // Drag a query in the plane: dot products, scaled scores, weights and the fetched value follow.
 
-import { choice, clip, dot, follow, frame, goals, make, reset, say, sender, set, show, softmax, vector, wide } from "./shared.js";
+import { choice, clip, dot, fill, follow, frame, goals, make, reset, say, sender, set, show, softmax, vector, wide } from "./shared.js";
 
+const TEXT = {
+  name: "Explorable: a query in the plane of the keys",
+  intro: "Drag the tip of the ● query, or select it and use the arrow keys. Click a ■ key to focus on it; shift-click a second key, or choose it below, to average the two.",
+  zero: "With the scale 0, all scores are 0.", equal: "Where {one} and {two} have equal scores, {rival} has at least as much.",
+  same: "{one} and {two} are the same vector, so they always get the same weight.", less: "For every query, some other key has at least the score of {one}.",
+  focusOn: "focus on {key}", focus: "focus on", average: "average it with", one: "Focus on", two: "and", none: "none", and: " and ",
+  click: "Click: focus on this key. Shift-click: average it with the one in focus.",
+  query: "query", tip: "query, arrow keys move it", axis: "query, {axis}", given: "● query = (", at: "x {x:2}, y {y:2}", edge: "The plane ends at {reach:2}.",
+  columns: ["■ key", "▲ value", "● query · ■ key", "score", "weight"],
+  scale: "score = scale × (● query · ■ key)", scales: ["no scale", "1/√d_k", "1/d_k"],
+  aims: ["Make all weights equal.", "Give one key nearly all the weight: more than 0.95.", "Give two keys equal weights of 0.45 or more."],
+  fetched: "fetched value = sum of weight × ▲ value = {output}", brief: "fetched value {output}",
+  told: "{keys} have the largest weight, {most:2} each. Fetched value {output}.", toldOne: "{keys} has the largest weight, {most:2}. Fetched value {output}.",
+  short: "A longer query would do better, but the plane ends here: {weights}.",
+};
 const SIZE = 380;
 const HALF = SIZE / 2;
 const DASHES = ["", "8 3", "2 3", "10 3 2 3"];
@@ -41,7 +56,7 @@ export function beside([x, y], { width, height }, taken, last = PLACES[0]) {
  * One key gets over 0.99 of the weight if the query can be that long within `reach`. Two keys i and j get equal
  * parts, `k_i · q = k_j · q`; the query is as long as it can be, so the others get the least. */
 export function aim({ keys, labels, scale, reach, chosen }) {
-  if (scale === 0) return { why: "With the scale 0, all scores are 0." };
+  if (scale === 0) return { why: TEXT.zero };
   const rows = keys.map((key) => key.map((x) => x * scale));
   const wanted = chosen.map((i) => rows[i]);
   const others = keys.map((_, i) => i).filter((i) => !chosen.includes(i));
@@ -66,30 +81,32 @@ export function aim({ keys, labels, scale, reach, chosen }) {
   const [one, two] = chosen.map((i) => labels[i]);
   if (best.lead <= 1e-9) {
     const same = others.find((i) => minus(rows[i], wanted[0]).every((x) => x === 0));
-    if (two !== undefined) return { why: `Where ${one} and ${two} have equal scores, ${labels[best.rival]} has at least as much.` };
-    if (same !== undefined) return { why: `${one} and ${labels[same]} are the same vector, so they always get the same weight.` };
-    return { why: `For every query, some other key has at least the score of ${one}.` };
+    if (two !== undefined) return { why: fill(TEXT.equal, { one, two, rival: labels[best.rival] }) };
+    if (same !== undefined) return { why: fill(TEXT.same, { one, two: labels[same] }) };
+    return { why: fill(TEXT.less, { one }) };
   }
   const { unit, most, length } = two === undefined ? found.find(({ lead, length, most }) => lead > 1e-9 && length <= most) ?? best : { ...best, length: best.most };
   return { query: unit.map((x) => x * Math.min(length, most)) };
 }
 
 const LOOK = `
-.mha-query .lay { display: grid; gap: 8px 20px; margin: 8px 0; padding: 0 6px; justify-items: center; } .mha-query .side { min-width: 0; width: 100%; }
-.mha-query .plane { position: relative; width: 272px; cursor: crosshair; } .mha-query .plane svg { display: block; width: 100%; height: auto; } .mha-query .plane text { font-size: 18px; pointer-events: none; }
-.mha-query .plane .tick { font-size: 15.4px; opacity: 0.75; }
-.mha-query .plane > :is(button, .handle) { position: absolute; width: max(28px, var(--target)); height: max(28px, var(--target)); min-width: 0; min-height: 0; margin: 0; padding: 0; border: 0; border-radius: 50%; background: none; transform: translate(-50%, -50%); }
-.mha-query .plane > .handle { cursor: grab; touch-action: none; background: radial-gradient(var(--query) 9px, var(--ground) 10px 11px, transparent 12px); }
-.mha-query .plane > button[aria-pressed=true] { border: 2px solid var(--accent); }
-.mha-query .strip { position: sticky; top: var(--over, 0px); z-index: 1; width: 100%; background: var(--ground); display: grid; grid-template-columns: repeat(auto-fit, minmax(96px, 1fr)); gap: 4px 12px; padding: 4px 0; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
-.mha-query .strip .name { display: flex; gap: 6px; justify-content: space-between; } .mha-query .strip .name :first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .mha-query .strip .fetched { grid-column: 1 / -1; font-weight: 600; }
-.mha-query .lay .bar { height: 6px; } .mha-query .side table { width: 100%; } .mha-query .side :is(td, th) { padding: 2px 4px; } .mha-query .side th:first-child { text-align: left; min-width: 52px; } .mha-query .side td:last-child { min-width: 64px; } .mha-query .side p { margin: 4px 0; }
-.mha-query .side .aims label { display: inline-flex; gap: 6px; align-items: center; margin: 0 8px 6px 0; } .mha-query .side .aims select { margin: 0; } .mha-query .why { min-height: 1.4em; }
+.mha-query {
+.lay { display: grid; gap: 8px 20px; margin: 8px 0; padding: 0 6px; justify-items: center; } .side { min-width: 0; width: 100%; }
+.plane { position: relative; width: 272px; cursor: crosshair; } .plane svg { display: block; width: 100%; height: auto; } .plane text { font-size: 18px; pointer-events: none; }
+.plane .tick { font-size: 15.4px; opacity: 0.75; }
+.plane > :is(button, .handle) { position: absolute; width: max(28px, var(--target)); height: max(28px, var(--target)); min-width: 0; min-height: 0; margin: 0; padding: 0; border: 0; border-radius: 50%; background: none; transform: translate(-50%, -50%); }
+.plane > .handle { cursor: grab; touch-action: none; background: radial-gradient(var(--query) 9px, var(--ground) 10px 11px, transparent 12px); }
+.plane > button[aria-pressed=true] { border: 2px solid var(--accent); }
+.strip { position: sticky; top: var(--over, 0px); z-index: 1; width: 100%; background: var(--ground); display: grid; grid-template-columns: repeat(auto-fit, minmax(96px, 1fr)); gap: 4px 12px; padding: 4px 0; border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
+.strip .name { display: flex; gap: 6px; justify-content: space-between; } .strip .name :first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; } .strip .fetched { grid-column: 1 / -1; font-weight: 600; }
+.lay .bar { height: 6px; } .side table { width: 100%; } .side :is(td, th) { padding: 2px 4px; } .side th:first-child { text-align: left; min-width: 52px; } .side td:last-child { min-width: 64px; } .side p { margin: 4px 0; }
+.side .aims label { display: inline-flex; gap: 6px; align-items: center; margin: 0 8px 6px 0; } .side .aims select { margin: 0; } .why { min-height: 1.4em; }
 @container mha (width >= 640px) {
-  .mha-query .lay { grid-template-columns: 272px 1fr; align-items: start; } .mha-query .strip { display: none; }
+  .lay { grid-template-columns: 272px 1fr; align-items: start; } .strip { display: none; }
 }
 @container mha (width >= 820px) {
-  .mha-query .lay { grid-template-columns: 380px 1fr; } .mha-query .plane { width: 380px; } .mha-query .plane text { font-size: 13px; } .mha-query .plane .tick { font-size: 11px; }
+  .lay { grid-template-columns: 380px 1fr; } .plane { width: 380px; } .plane text { font-size: 13px; } .plane .tick { font-size: 11px; }
+}
 }`;
 
 function render({ model, el }) {
@@ -98,7 +115,7 @@ function render({ model, el }) {
   const labels = model.get("_labels");
   const reach = model.get("_reach");
   const send = sender(model, el);
-  const { root, speak } = frame(el, "Explorable: a query in the plane of the keys");
+  const { root, speak } = frame(el, TEXT.name);
   root.classList.add("mha-query");
   const at = ([x, y]) => [SIZE / 2 + (x / reach) * (SIZE / 2), SIZE / 2 - (y / reach) * (SIZE / 2)];
   const percent = (point) => at(point).map((x) => `${(100 * x) / SIZE}%`);
@@ -124,17 +141,17 @@ function render({ model, el }) {
     svg.append(stem, head, word(labels[i], { x, y: y > HALF + 1 ? y + 26 : y - 14, "text-anchor": inward }));
     const [left, top] = percent(key);
     const button = make("button", {
-      type: "button", "aria-label": `focus on ${labels[i]}`, style: `left: ${left}; top: ${top}`,
-      title: "Click: focus on this key. Shift-click: average it with the one in focus.",
+      type: "button", "aria-label": fill(TEXT.focusOn, { key: labels[i] }), style: `left: ${left}; top: ${top}`,
+      title: TEXT.click,
       onclick: (event) => choose(event.shiftKey && chosen.length && chosen[0] !== i ? [chosen[0], i] : [i]),
     });
     return { stem, head, button };
   });
   const stem = line(HALF, HALF, 0, 0, { stroke: "var(--query)", "stroke-width": 4 });
-  const name = word("query", { "font-weight": "bold" });
+  const name = word(TEXT.query, { "font-weight": "bold" });
   svg.append(stem, name);
   const tip = make("div", {
-    class: "handle", tabindex: 0, role: "slider", "aria-label": "query, arrow keys move it",
+    class: "handle", tabindex: 0, role: "slider", "aria-label": TEXT.tip,
     "aria-valuemin": -reach, "aria-valuemax": reach,
   });
   const plane = make("div", { class: "plane" }, svg, ...arrows.map(({ button }) => button), tip);
@@ -151,7 +168,7 @@ function render({ model, el }) {
     return { row, bar, line: make("tr", {}, make("th", { scope: "row" }, label), make("td", {}, whole(values[i])), row[0], row[1], make("td", {}, number, bar)) };
   });
   const table = make("table", {},
-    make("thead", {}, make("tr", {}, ...["\u25a0 key", "\u25b2 value", "\u25cf query · \u25a0 key", "score", "weight"].map((text) => make("th", { scope: "col" }, text)))),
+    make("thead", {}, make("tr", {}, ...TEXT.columns.map((text) => make("th", { scope: "col" }, text)))),
     make("tbody", {}, ...cells.map((cell) => cell.line)));
   const fetched = make("p", { "data-part": "output" });
   const short = labels.map((label) => {
@@ -162,33 +179,33 @@ function render({ model, el }) {
   const strip = make("div", { class: "strip", "aria-hidden": "true" }, ...short.map(({ part }) => part), brief);
 
   // What moves the query
-  const typed = (x) => show(x).replace("\u2212", "-");
+  const typed = (x) => show(x).replace("−", "-");
   const numbers = ["x", "y"].map((axis, c) =>
     make("input", {
-      type: "number", step: 0.1, "aria-label": `query, ${axis}`,
+      type: "number", step: 0.1, "aria-label": fill(TEXT.axis, { axis }),
       oninput: (event) => {  // at each key: some front ends take Enter for themselves
         if (Number.isNaN(event.target.valueAsNumber)) return;  // empty, or only a minus sign
         move(state().query.map((x, i) => (i === c ? event.target.valueAsNumber : x)), false);
       },
       onchange: ({ target }) => {
-        if (Math.abs(target.valueAsNumber) > reach) say(why, `The plane ends at ${show(reach)}.`);
+        if (Math.abs(target.valueAsNumber) > reach) say(why, fill(TEXT.edge, { reach }));
         target.value = typed(state().query[c]);
         tell();
       },
       onblur: draw,  // the number that counts, within the plane
     }));
   const d_k = keys[0].length;
-  const offered = [[1, "no scale"], [1 / Math.sqrt(d_k), "1/√d_k"], [1 / d_k, "1/d_k"]];
-  const scales = choice("score = scale × (\u25cf query · \u25a0 key)", offered, (scale) => { send({ _scale: scale }); draw(); tell(); });
+  const offered = [1, 1 / Math.sqrt(d_k), 1 / d_k].map((scale, i) => [scale, TEXT.scales[i]]);
+  const scales = choice(TEXT.scale, offered, (scale) => { send({ _scale: scale }); draw(); tell(); });
   const pickers = [0, 1].map((which) => make("select", {
-    "aria-label": which ? "average it with" : "focus on",
+    "aria-label": which ? TEXT.average : TEXT.focus,
     onchange: ({ target }) => choose(which ? [chosen[0], ...(target.value ? [Number(target.value)] : [])] : target.value ? [Number(target.value)] : []),
-  }, make("option", { value: "" }, "none"), ...labels.map((label, i) => make("option", { value: i }, label))));
+  }, make("option", { value: "" }, TEXT.none), ...labels.map((label, i) => make("option", { value: i }, label))));
   const why = make("p", { class: "why" });
   const tries = goals([
-    ["Make all weights equal.", ({ weights }) => Math.max(...weights) - Math.min(...weights) < 0.02],
-    ["Give one key nearly all the weight: more than 0.95.", ({ weights }) => Math.max(...weights) > 0.95],
-    ["Give two keys equal weights of 0.45 or more.", ({ weights }) => weights.filter((weight) => weight >= 0.45).length === 2],
+    [TEXT.aims[0], ({ weights }) => Math.max(...weights) - Math.min(...weights) < 0.02],
+    [TEXT.aims[1], ({ weights }) => Math.max(...weights) > 0.95],
+    [TEXT.aims[2], ({ weights }) => weights.filter((weight) => weight >= 0.45).length === 2],
   ].slice(0, keys.length > 2 ? 3 : keys.length > 1 ? 2 : 0), compute(state()));
   const again = reset(model, ["_query", "_scale"], send, () => {
     choose([]);
@@ -198,9 +215,9 @@ function render({ model, el }) {
   });
 
   root.append(make("style", {}, LOOK), make("div", { class: "lay" }, plane, strip, make("div", { class: "side" },
-    make("p", {}, "Drag the tip of the \u25cf query, or select it and use the arrow keys. Click a \u25a0 key to focus on it; shift-click a second key, or choose it below, to average the two."),
-    make("p", {}, "\u25cf query = (", numbers[0], ", ", numbers[1], ")"),
-    make("div", { class: "aims" }, make("label", {}, "Focus on", pickers[0]), make("label", {}, "and", pickers[1])), why,
+    make("p", {}, TEXT.intro),
+    make("p", {}, TEXT.given, numbers[0], ", ", numbers[1], ")"),
+    make("div", { class: "aims" }, make("label", {}, TEXT.one, pickers[0]), make("label", {}, TEXT.two, pickers[1])), why,
     scales.group, wide(table), fetched, tries.node, again)));
 
   /** Where it is in the plane. */
@@ -218,7 +235,7 @@ function render({ model, el }) {
     set(stem, { x2: x, y2: y });
     set(tip, {
       style: `left: ${left}; top: ${top}`, "aria-valuenow": now.query[0],
-      "aria-valuetext": `x ${show(now.query[0])}, y ${show(now.query[1])}`,
+      "aria-valuetext": fill(TEXT.at, { x: now.query[0], y: now.query[1] }),
     });
     const taken = [...svg.querySelectorAll("text, rect")].filter((one) => one !== name).map(boxOf);
     side = beside([x, y], boxOf(name), taken, side);
@@ -239,8 +256,8 @@ function render({ model, el }) {
     });
     pickers[1].disabled = chosen.length === 0;
     scales.pick(offered.map(([scale]) => scale).find((scale) => Math.abs(scale - now.scale) < 1e-5) ?? now.scale);
-    say(fetched, `fetched value = sum of weight × \u25b2 value = ${vector(output)}`);
-    say(brief, `fetched value ${vector(output)}`);
+    say(fetched, fill(TEXT.fetched, { output: vector(output) }));
+    say(brief, fill(TEXT.brief, { output: vector(output) }));
     if (!numbers.includes(document.activeElement)) tries.look({ weights }); // a number may be half typed
   }
 
@@ -248,7 +265,7 @@ function render({ model, el }) {
     const { weights, output } = compute(state());
     const most = Math.max(...weights);
     const best = labels.filter((_, i) => weights[i] > most - 0.0005); // as it is written
-    speak(`${best.join(" and ")} ${best.length > 1 ? "have" : "has"} the largest weight, ${show(most)}${best.length > 1 ? " each" : ""}. Fetched value ${vector(output)}.`);
+    speak(fill(best.length > 1 ? TEXT.told : TEXT.toldOne, { keys: best.join(TEXT.and), most, output: vector(output) }));
   }
 
   function move(query, aloud) {
@@ -266,7 +283,7 @@ function render({ model, el }) {
     chosen = next;
     const share = query ? compute(state()).weights.filter((_, i) => next.includes(i)) : [];
     const ends = query && share.reduce((a, b) => a + b, 0) < 0.9;
-    say(why, reason ?? (ends ? `A longer query would do better, but the plane ends here: ${share.map((weight) => show(weight)).join(" and ")}.` : ""));
+    say(why, reason ?? (ends ? fill(TEXT.short, { weights: share.map((weight) => show(weight)).join(TEXT.and) }) : ""));
     if (why.textContent) speak(why.textContent);
     draw();
   }

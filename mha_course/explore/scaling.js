@@ -61,33 +61,34 @@ const down = (gradient) => 100 * (1 - gradient / LIMIT);
 const path = (widths, values) => widths.map((d_k, i) => `${i ? "L" : "M"}${across(d_k)} ${down(values[i])}`).join("");
 
 const LOOK = `
-.mha.dk { font-variant-numeric: tabular-nums; } .mha.dk .lay { display: grid; gap: 12px 24px; margin: 8px 0; } .mha.dk .lay > * { min-width: 0; }
-.mha.dk .line { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 12px; } .mha.dk .line b { min-width: 5.6em; }
-.mha.dk .slide { position: relative; flex: 1 1 200px; min-width: 0; height: 44px; } .mha.dk input[type=range] { width: 100%; height: 100%; margin: 0; touch-action: pan-y; }
-.mha.dk .handle { position: absolute; top: 0; width: 44px; height: 44px; cursor: ew-resize; touch-action: pan-y; } @media (any-pointer: coarse) { .mha.dk input[type=range] { pointer-events: none; } }
-.mha.dk button { margin-bottom: 0; }
-.mha.dk table { width: 100%; table-layout: fixed; } .mha.dk :is(th, td) { padding: 3px 4px; } .mha.dk thead th { text-align: left; }
-.mha.dk .name { width: 66px; white-space: nowrap; } .mha.dk .number { width: 60px; } .mha.dk .short { width: 48px; } .mha.dk .wide { width: 18%; }
-.mha.dk .rail { position: relative; height: 18px; border-left: 1px solid var(--line); border-right: 1px solid var(--line); }
-.mha.dk .rail * { position: absolute; } .mha.dk .zero { left: 50%; top: 0; bottom: 0; border-left: 1px solid var(--line); }
-.mha.dk .band { top: 0; bottom: 0; background: color-mix(in srgb, var(--line) 35%, transparent); } .mha.dk .spot { top: 4px; width: 10px; height: 10px; margin-left: -5px; background: var(--key); }
-.mha.dk tfoot td { font-size: 12px; } .mha.dk .ends { display: flex; justify-content: space-between; } .mha.dk .ends > * { width: 0; display: flex; justify-content: center; white-space: nowrap; }
-.mha.dk .ends > :first-child { justify-content: flex-start; } .mha.dk .ends > :last-child { justify-content: flex-end; }
-.mha.dk .track { width: auto; } .mha.dk .bar { min-width: 0; }
-.mha.dk .chart { position: relative; height: 290px; padding: 22px 66px 42px 46px; } .mha.dk .field { position: relative; height: 100%; }
-.mha.dk .field svg { position: absolute; inset: 0; width: 100%; height: 100%; overflow: visible; } .mha.dk path { fill: none; vector-effect: non-scaling-stroke; }
-.mha.dk .field > span { position: absolute; font-size: 12px; white-space: nowrap; pointer-events: none; }
-.mha.dk .x { top: 100%; transform: translate(-50%, 8px); } .mha.dk .y { right: 100%; transform: translate(-16px, -50%); } .mha.dk .field > .axis { transform: translate(-50%, 24px); }
-.mha.dk .end { left: calc(100% + 12px); transform: translateY(-50%); } .mha.dk .above { transform: translateY(-85%); } .mha.dk .below { transform: translateY(-5%); }
-.mha.dk .point { position: absolute; width: 44px; height: 44px; transform: translate(-50%, -50%); border-radius: 50%; cursor: ns-resize; touch-action: none;
+.mha.dk {
+& { font-variant-numeric: tabular-nums; } .lay { display: grid; gap: 12px 24px; margin: 8px 0; } .lay > * { min-width: 0; }
+.line { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 12px; } .line b { min-width: 5.6em; }
+.slide { position: relative; flex: 1 1 200px; min-width: 0; height: 44px; } input[type=range] { width: 100%; height: 100%; margin: 0; touch-action: pan-y; }
+.handle { position: absolute; top: 0; width: 44px; height: 44px; cursor: ew-resize; touch-action: pan-y; } @media (any-pointer: coarse) { input[type=range] { pointer-events: none; } }
+button { margin-bottom: 0; }
+table { width: 100%; table-layout: fixed; } :is(th, td) { padding: 3px 4px; } thead th { text-align: left; }
+.name { width: 66px; white-space: nowrap; } .number { width: 60px; } .short { width: 48px; } .wide { width: 18%; }
+.rail { position: relative; height: 18px; border-left: 1px solid var(--line); border-right: 1px solid var(--line); }
+.rail * { position: absolute; } .zero { left: 50%; top: 0; bottom: 0; border-left: 1px solid var(--line); }
+.band { top: 0; bottom: 0; background: color-mix(in srgb, var(--line) 35%, transparent); } .spot { top: 4px; width: 10px; height: 10px; margin-left: -5px; background: var(--key); }
+tfoot td { font-size: 12px; } .ends { display: flex; justify-content: space-between; } .ends > * { width: 0; display: flex; justify-content: center; white-space: nowrap; }
+.ends > :first-child { justify-content: flex-start; } .ends > :last-child { justify-content: flex-end; }
+.track { width: auto; } .bar { min-width: 0; }
+.chart { position: relative; height: 290px; padding: 22px 66px 42px 46px; } .field { position: relative; height: 100%; }
+.field svg { position: absolute; inset: 0; width: 100%; height: 100%; overflow: visible; } path { fill: none; vector-effect: non-scaling-stroke; }
+.field > span { position: absolute; font-size: 12px; white-space: nowrap; pointer-events: none; }
+.x { top: 100%; transform: translate(-50%, 8px); } .y { right: 100%; transform: translate(-16px, -50%); } .field > .axis { transform: translate(-50%, 24px); }
+.end { left: calc(100% + 12px); transform: translateY(-50%); } .above { transform: translateY(-85%); } .below { transform: translateY(-5%); }
+.point { position: absolute; width: 44px; height: 44px; transform: translate(-50%, -50%); border-radius: 50%; cursor: ns-resize; touch-action: none;
   background: radial-gradient(var(--ground) 6px, currentColor 7px 9px, transparent 10px); }
-.mha.dk .point[aria-disabled=true] { border-style: none; opacity: 1; touch-action: auto; }
-.mha.dk .open .field { cursor: crosshair; } .mha.dk .now { position: absolute; width: 12px; height: 12px; border-radius: 50%; background: var(--accent); box-shadow: 0 0 0 2px var(--ground); transform: translate(-50%, -50%); pointer-events: none; }
-.mha.dk [hidden] { display: none; } .mha.dk .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; padding: 0; margin: 0 0 6px; list-style: none; } .mha.dk .legend svg { width: 34px; height: 12px; vertical-align: middle; margin-right: 6px; }
-.mha.dk .read { min-height: 4.2em; }
-@container mha (width >= 680px) { .mha.dk .lay { grid-template: auto 1fr / 1fr 1fr; } .mha.dk .gradient { grid-area: 1 / 2 / 3; } }
-@container mha (width < 640px) { .mha.dk .formula { min-height: 2.8em; } .mha.dk .read { min-height: 5.6em; } }
-`;
+.point[aria-disabled=true] { border-style: none; opacity: 1; touch-action: auto; }
+.open .field { cursor: crosshair; } .now { position: absolute; width: 12px; height: 12px; border-radius: 50%; background: var(--accent); box-shadow: 0 0 0 2px var(--ground); transform: translate(-50%, -50%); pointer-events: none; }
+[hidden] { display: none; } .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; padding: 0; margin: 0 0 6px; list-style: none; } .legend svg { width: 34px; height: 12px; vertical-align: middle; margin-right: 6px; }
+.read { min-height: 4.2em; }
+@container mha (width >= 680px) { .lay { grid-template: auto 1fr / 1fr 1fr; } .gradient { grid-area: 1 / 2 / 3; } }
+@container mha (width < 640px) { .formula { min-height: 2.8em; } .read { min-height: 5.6em; } }
+}`;
 const [CLEAR, LOCKED] = ["Clear and predict again", "The points are locked now. To move them, press 'Clear and predict again'."];
 const LINES = { // how each is drawn
   yours: { stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": "6 5" },
@@ -111,7 +112,7 @@ function render({ model, el }) {
   const warn = (text) => { say(read, text); speak(text); };
 
   // What is chosen
-  const scales = choice("score = scale × (\u25cf query · \u25a0 key)", Object.entries(SCALES).map(([name, [text]]) => [name, text]), (scale) => { send({ _scale: scale }); tell(); });
+  const scales = choice("score = scale × (● query · ■ key)", Object.entries(SCALES).map(([name, [text]]) => [name, text]), (scale) => { send({ _scale: scale }); tell(); });
   const slider = make("input", {
     type: "range", min: 1, max: 9, step: 1 / 16, "aria-label": "d_k", onchange: tell,
     oninput: ({ target }) => { // logarithmic; each step is 1 at least
@@ -142,7 +143,7 @@ function render({ model, el }) {
     const [score, weight] = [make("td"), make("td")];
     const [band, mark, bar] = ["band", "spot", "bar"].map((name) => make("div", { class: name }));
     const rail = make("div", { class: "rail" }, band, make("div", { class: "zero" }), mark);
-    const line = make("tr", {}, make("th", { scope: "row" }, `\u25a0 key ${j}`), make("td", {}, rail), score, make("td", {}, make("div", { class: "track" }, bar)), weight);
+    const line = make("tr", {}, make("th", { scope: "row" }, `■ key ${j}`), make("td", {}, rail), score, make("td", {}, make("div", { class: "track" }, bar)), weight);
     return { score, weight, band, mark, bar, line };
   });
   const ends = (...texts) => make("td", {}, make("div", { class: "ends" }, ...texts.map((text) => make("span", {}, text))));
@@ -150,7 +151,7 @@ function render({ model, el }) {
   const head = (text, name, columns) => make("th", { scope: columns ? "colgroup" : "col", class: name, colspan: columns }, text);
   const table = make("table", {},
     make("colgroup", {}, ...["name", "", "number", "wide", "short"].map((name) => make("col", { class: name }))),
-    make("thead", {}, make("tr", {}, head("\u25a0 key"), head("score", "", 2), head("weight", "", 2))),
+    make("thead", {}, make("tr", {}, head("■ key"), head("score", "", 2), head("weight", "", 2))),
     make("tbody", {}, ...rows.map(({ line }) => line)),
     make("tfoot", { "aria-hidden": "true" }, make("tr", {}, make("td"), ends(reaches[0], "0", reaches[1]), make("td"), ends("0", "1"), make("td"))));
 
@@ -234,11 +235,11 @@ function render({ model, el }) {
     tell();
   });
   root.classList.add("dk");
-  root.append(make("style", {}, LOOK), make("p", {}, "Drag d_k, or select it and use the arrow keys. The entries of the \u25cf query and of the \u25a0 keys are random, with mean 0 and variance 1."),
+  root.append(make("style", {}, LOOK), make("p", {}, "Drag d_k, or select it and use the arrow keys. The entries of the ● query and of the ■ keys are random, with mean 0 and variance 1."),
     scales.group, make("div", { class: "line" }, width, make("div", { class: "slide" }, slider, knob)), formula,
     make("div", { class: "lay" },
       make("div", {}, table, make("p", {}, "Grey: one standard deviation on each side of 0. The axis ends at ±100 with no scale, and at ±5 with the other two."), make("div", { class: "line" }, other, which)),
-      make("div", { class: "gradient" }, make("p", {}, make("b", {}, "Size of the gradient"), " of the weights w with respect to the scores, which are already scaled. This gradient is the matrix diag(w) \u2212 w wᵀ. To get its size, square all entries, add the squares, and take the square root."), chart, legend, commit, read, why),
+      make("div", { class: "gradient" }, make("p", {}, make("b", {}, "Size of the gradient"), " of the weights w with respect to the scores, which are already scaled. This gradient is the matrix diag(w) − w wᵀ. To get its size, square all entries, add the squares, and take the square root."), chart, legend, commit, read, why),
       make("div", {}, tries.node, again)));
 
   function draw() {

@@ -2,13 +2,23 @@
 // Texts are text nodes only, so a token such as "<img>" is shown as typed.
 import { COLOURS } from "./colours.js";
 export { COLOURS };
+const TEXT = {
+  wide: "a table that scrolls sideways", cut: "Scroll sideways to see all of it.",
+  twin: "{name} (index {i})",
+  weight: "weight 0",
+  whole: "For {name}, choose a whole number from {low:0} to {high:0}. Now it is {text}.",
+  number: "For {name}, choose a number from {low:0} to {high:0}. Now it is {text}.",
+  back: "Back", next: "Next", start: "This is the start.", end: "This is the end.",
+  try: "Try", tries: "Try (a tick stays until Reset):", reset: "Reset",
+  reached: "Reached: {text} {answer}",
+};
 const SVG = "http://www.w3.org/2000/svg";
 const SVG_TAGS = new Set(["svg", "g", "line", "circle", "rect", "path", "text", "tspan", "title"]);
-const SHAPES = { "\u25cf": "query", "\u25a0": "key", "\u25b2": "value" };
+const SHAPES = { "●": "query", "■": "key", "▲": "value" };
 
 /** A text as nodes: a shape has its colour, and is not read aloud. */
 function inked(text, svg) {
-  return String(text).split(/([\u25cf\u25a0\u25b2])/).filter(Boolean).map((part) => {
+  return String(text).split(/([●■▲])/).filter(Boolean).map((part) => {
     if (!(part in SHAPES)) return part;
     const shape = make(svg ? "tspan" : "span", { style: `color: var(--${SHAPES[part]}); fill: var(--${SHAPES[part]})`, "aria-hidden": true });
     shape.textContent = part;
@@ -18,7 +28,7 @@ function inked(text, svg) {
 
 /** A text without these shapes, for attributes. */
 export function plain(text) {
-  return text.replace(/[\u25cf\u25a0\u25b2]\s?/g, "");
+  return text.replace(/[●■▲]\s?/g, "");
 }
 
 /** A new element: attributes, listeners ("onclick"), children (nodes or text). */
@@ -28,7 +38,7 @@ export function make(tag, attributes = {}, ...children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value);
   }
-  node.append(...children.filter((child) => child !== null).flatMap((child) => (child instanceof Node ? child : inked(child, SVG_TAGS.has(tag)))));
+  node.append(...children.flatMap((child) => (child === null ? [] : child instanceof Node ? child : inked(child, SVG_TAGS.has(tag)))));
   return node;
 }
 
@@ -38,7 +48,7 @@ export function wide(content) {
   const watch = new ResizeObserver(() => {
     const cut = box.classList.toggle("cut", box.scrollWidth > box.clientWidth + 1);
     if (box.querySelector("button, input")) return; // these scroll it
-    const told = { tabindex: 0, role: "group", "aria-label": "a table that scrolls sideways" };
+    const told = { tabindex: 0, role: "group", "aria-label": TEXT.wide };
     for (const name in told) cut ? box.setAttribute(name, told[name]) : box.removeAttribute(name);
   });
   [box, content].forEach((each) => watch.observe(each));
@@ -56,14 +66,14 @@ export function set(node, attributes) {
 export function say(node, text) {
   if (node.textContent === String(text)) return;
   const parts = inked(text, node instanceof SVGElement);
-  const [only] = node.childNodes;
-  if (node.childNodes.length === 1 && only instanceof Text && parts.length === 1 && typeof parts[0] === "string") only.data = parts[0];
+  const [only, more] = node.childNodes;
+  if (only instanceof Text && !more && parts.length === 1 && typeof parts[0] === "string") only.data = parts[0];
   else node.replaceChildren(...parts);
 }
 
 /** Softmax over the visible entries of a row; hidden ones get 0. */
 export function softmax(row, visible = null) {
-  const seen = (j) => visible === null || visible[j];
+  const seen = (j) => visible?.[j] ?? true;
   const top = Math.max(-Infinity, ...row.filter((_, j) => seen(j)));
   const raised = row.map((score, j) => (seen(j) ? Math.exp(score - top) : 0));
   const sum = raised.reduce((a, b) => a + b, 0);
@@ -78,18 +88,21 @@ export function dot(a, b) {
 /** A number for reading: 2 or 3 digits after the point, a real minus sign, no -0.00. */
 export function show(x, digits = 2) {
   const text = x.toFixed(digits);
-  return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "\u2212");
+  return (Number(text) ? text : text.replace("-", "")).replace("-", "−");
 }
 
 /** Names, with the index of each that is there twice. */
 export function unlike(names) {
-  return names.map((name, i) => (names.indexOf(name) === names.lastIndexOf(name) ? name : `${name} (index ${i})`));
+  return names.map((name, i) => (names.indexOf(name) === names.lastIndexOf(name) ? name : fill(TEXT.twin, { name, i })));
 }
 
 /** A vector for reading; one number has no brackets. */
 export function vector(row) {
   return row.length === 1 ? show(row[0]) : `(${row.map((x) => show(x)).join(", ")})`;
 }
+
+/** A text with its named places filled: {x:2} shows two digits. */
+export const fill = (text, given) => text.replace(/{(\w+):?(\d?)}/g, (_, name, n) => (n ? show(given[name], n) : given[name]));
 
 /** The nearest number in a range. */
 export function clip(x, low = 0, high = 1) {
@@ -154,9 +167,7 @@ export function paint(canvas, rows, columns, inks, at, ink = "weight") {
     for (let j = 0; j < columns; j += 1, p += 4) {
       const x = at(i, j);
       const colour = x === null ? grey : x < 0 ? less : more;
-      data[p] = colour[0];
-      data[p + 1] = colour[1];
-      data[p + 2] = colour[2];
+      for (let c = 0; c < 3; c += 1) data[p + c] = colour[c];
       data[p + 3] = 255 * (x === null ? 0.35 : Math.min(1, Math.abs(x)));
     }
   }
@@ -166,7 +177,7 @@ export function paint(canvas, rows, columns, inks, at, ink = "weight") {
 /** The scale of the colours: of weights, or of numbers from -limit to limit. */
 export function scale(limit = null) {
   const end = (x) => show(x, Number.isInteger(x) ? 0 : 2);
-  const [from, colours, to] = limit === null ? ["weight 0", "var(--ground), var(--weight)", 1] : [end(-limit), "var(--minus), var(--ground), var(--plus)", end(limit)];
+  const [from, colours, to] = limit === null ? [TEXT.weight, "var(--ground), var(--weight)", 1] : [end(-limit), "var(--minus), var(--ground), var(--plus)", end(limit)];
   return make("p", {}, `${from} `, make("span", { class: "scale", style: `background: linear-gradient(90deg, ${colours})` }), ` ${to}`);
 }
 
@@ -183,7 +194,7 @@ export function sender(model, el) {
     timer = null;
     try {
       model.save_changes();
-    } catch {} // No kernel: the picture works without one.
+    } catch {} // No kernel: it works without one.
   };
   return (states) => {
     for (const [name, value] of Object.entries(states)) model.set(name, value);
@@ -195,11 +206,9 @@ export function sender(model, el) {
 /** A group of radio buttons. */
 export function choice(label, options, choose) {
   const name = `choice-${Math.random().toString(36).slice(2)}`;
-  const inputs = options.map(([value]) =>
-    make("input", { type: "radio", name, value, onchange: () => choose(value) }));
+  const inputs = options.map(([value]) => make("input", { type: "radio", name, value, onchange: () => choose(value) }));
   const labels = options.map(([, text], i) => make("label", {}, inputs[i], ` ${text}`));
-  const group = make("fieldset", {}, make("legend", {}, label), ...labels);
-  return { group, pick: (value) => inputs.forEach((input) => (input.checked = input.value === String(value))) };
+  return { group: make("fieldset", {}, make("legend", {}, label), ...labels), pick: (value) => inputs.forEach((input) => (input.checked = input.value === String(value))) };
 }
 
 /** A handle over a slider moves by as much as the finger does sideways; a swipe up or down scrolls the page.
@@ -243,22 +252,22 @@ export function within(input, old, note, name) {
   const [low, high, typed, digits] = [Number(input.min), Number(input.max), input.valueAsNumber, input.step ? 2 : 0];
   const kept = Number.isNaN(typed) ? old : clip(digits ? typed : Math.round(typed), low, high);
   const text = show(kept, digits);
-  input.value = text.replace("\u2212", "-");
-  say(note, typed === kept ? "" : `For ${name}, choose a ${digits ? "" : "whole "}number from ${show(low, 0)} to ${show(high, 0)}. Now it is ${text}.`);
+  input.value = text.replace("−", "-");
+  say(note, typed === kept ? "" : fill(TEXT[digits ? "number" : "whole"], { name, low, high, text }));
   return kept;
 }
 
 /** Buttons Back and Next, and why one does nothing now: `at` gets whether this is the start, and the end. */
 export function paces(go) {
   const why = make("span", { id: `why-${Math.random().toString(36).slice(2)}` });
-  const [back, next] = [[-1, "Back"], [1, "Next"]].map(([way, text]) => make("button", {
+  const [back, next] = [[-1, TEXT.back], [1, TEXT.next]].map(([way, text]) => make("button", {
     type: "button", "aria-describedby": why.id,
     onclick: ({ target }) => { if (target.getAttribute("aria-disabled") !== "true") go(way); },
   }, text));
   return { back, next, why, at: (start, end) => {
     set(back, { "aria-disabled": start });
     set(next, { "aria-disabled": end });
-    say(why, start ? "This is the start." : end ? "This is the end." : "");
+    say(why, start ? TEXT.start : end ? TEXT.end : "");
   } };
 }
 
@@ -268,12 +277,12 @@ export function goals(all, now) {
   const lines = open.map(([text]) => make("li", {}, text));
   const mark = (i, done) => {
     set(lines[i], { class: done ? "done" : "" });
-    const [text, , answer] = open[i];
-    say(lines[i], done ? ["Reached:", text, answer].filter(Boolean).join(" ") : text);
+    const [text, , answer = ""] = open[i];
+    say(lines[i], done ? fill(TEXT.reached, { text, answer }).trim() : text);
   };
-  const list = make("ul", { "aria-live": "polite", "aria-label": "Try" }, ...lines);
+  const list = make("ul", { "aria-live": "polite", "aria-label": TEXT.try }, ...lines);
   return {
-    node: make("div", { class: "goals" }, ...(open.length ? ["Try (a tick stays until Reset):", list] : [])),
+    node: make("div", { class: "goals" }, ...(open.length ? [TEXT.tries, list] : [])),
     look: (now) => open.forEach(([, met], i) => { if (met(now)) mark(i, true); }),
     clear: () => open.forEach((_, i) => mark(i, false)),
   };
@@ -282,56 +291,55 @@ export function goals(all, now) {
 /** A button that brings these states back to now; `then` does the rest. */
 export function reset(model, names, send, then) {
   const start = Object.fromEntries(names.map((name) => [name, model.get(name)]));
-  return make("button", { type: "button", onclick: () => {
-    send(start);
-    then();
-  } }, "Reset");
+  return make("button", { type: "button", onclick: () => { send(start); then(); } }, TEXT.reset);
 }
 
 // An explorable's own rule must be stronger, not only later.
 const vars = (theme) => Object.entries(COLOURS[theme]).map(([name, hex]) => `--${name}: ${hex};`).join(" ");
 const STYLE = `
+@keyframes mha-here { }
+@property --w { syntax: "*"; inherits: false; }
 .mha { color: var(--jp-content-font-color1, var(--vscode-foreground, CanvasText));
   --ground: var(--jp-layout-color0, var(--vscode-editor-background, Canvas));
   background: var(--ground); font: 14px/1.4 system-ui, sans-serif; padding: 4px 8px 8px; max-width: 900px;
-  --line: #808080; --target: 0px; container: mha / inline-size; accent-color: var(--accent); transition: background-color 1ms; animation: mha-here 1ms; --on-empty: #000; --on-full: #fff; ${vars("light")} }
-.mha[data-dark=true] { color-scheme: dark; --on-empty: #fff; --on-full: #000; ${vars("dark")} }
-@keyframes mha-here { }
-@property --w { syntax: "*"; inherits: false; }
-.mha [data-shaded] { background-color: color-mix(in srgb, var(--weight) calc(100% * var(--w)), var(--ground));
+  --line: #808080; --target: 0px; container: mha / inline-size; accent-color: var(--accent); transition: background-color 1ms; animation: mha-here 1ms; --on-empty: #000; --on-full: #fff; ${vars("light")}
+&[data-dark=true] { color-scheme: dark; --on-empty: #fff; --on-full: #000; ${vars("dark")} }
+[data-shaded] { background-color: color-mix(in srgb, var(--weight) calc(100% * var(--w)), var(--ground));
   color: color-mix(in srgb, var(--on-full) clamp(0%, 999900% * (var(--w) - var(--turn)), 100%), var(--on-empty)); }
-@media (pointer: coarse) { .mha { --target: 44px; } }
-@container mha (width < 640px) { .mha > * { --target: 44px; } }
-.mha * { box-sizing: border-box; }
-.mha :where(.parts) { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-start; margin: 8px 0; }
-.mha p { margin: 6px 0; }
-.mha .wide { overflow-x: auto; max-width: 100%; } .mha .wide.cut::before { content: "\\2194\\a0 Scroll sideways to see all of it."; position: sticky; left: 0; display: block; width: max-content; font-size: 12px; }
-.mha .wide tr > :first-child { position: sticky; left: 0; z-index: 1; background: var(--ground); }
-.mha table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.mha th, .mha td { padding: 2px 8px; text-align: right; font-weight: normal; color: inherit; background: none; }
-.mha th[scope=row], .mha caption { text-align: left; }
-.mha thead th { border-bottom: 1px solid var(--line); }
-.mha fieldset { border: 1px solid var(--line); border-radius: 4px; padding: 0 8px 4px; margin: 0 0 8px; }
-.mha legend { padding: 0 4px; }
-.mha fieldset label { display: inline-flex; gap: 5px; align-items: center; min-width: var(--target); min-height: var(--target); margin-right: 12px; white-space: nowrap; }
-.mha :where(button, select, input[type=number]) { min-width: var(--target); min-height: var(--target); }
-.mha button, .mha select { font: inherit; color: inherit; background: var(--ground); border: 1px solid var(--line);
-  border-radius: 4px; padding: 3px 10px; margin: 0 6px 6px 0; cursor: pointer; }
-.mha :where(button)[aria-pressed=true] { border: 2px solid var(--accent); padding: 2px 9px; text-shadow: 0.4px 0, -0.4px 0; }
-.mha :is(button:disabled, [aria-disabled=true]) { opacity: 0.5; border-style: dashed; cursor: not-allowed; }
-.mha select { max-width: 12em; } .mha option { color: inherit; background: var(--ground); }
-.mha :where(input[type=number]) { font-family: inherit; width: 5.5em; color: inherit; background: var(--ground); border: 1px solid var(--line); }
-.mha .goals { margin: 8px 0; } .mha .goals ul { list-style: none; margin: 0; padding: 0; } .mha .goals li { margin: 2px 0; padding-left: 1.5em; text-indent: -1.5em; }
-.mha .goals li::before { content: "\\25cb"; display: inline-block; width: 1.5em; text-indent: 0; } .mha .goals .done::before { content: "\\2713"; font-weight: bold; }
-.mha :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-.mha :where(text) { fill: currentColor; font: 13px system-ui, sans-serif; }
-.mha .scale { display: inline-block; width: 120px; height: 12px; border: 1px solid var(--line); vertical-align: middle; }
-.mha .bar { height: 12px; background: var(--weight); min-width: 1px; }
-.mha .track { width: 110px; border: 1px solid var(--line); }
-.mha pre { background: none; color: inherit; border: 1px solid var(--line); padding: 6px; overflow-x: auto; margin: 0; }
-.mha .quiet { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-@container mha (width < 640px) { .mha :is(input, select) { font-size: 16px; } }
-@media (prefers-reduced-motion: no-preference) { .mha .moves { transition: transform 0.6s ease; } }
+@media (pointer: coarse) { & { --target: 44px; } }
+* { box-sizing: border-box; }
+:where(.parts) { display: flex; flex-wrap: wrap; gap: 16px; align-items: flex-start; margin: 8px 0; }
+p { margin: 6px 0; }
+.wide { overflow-x: auto; max-width: 100%; &.cut::before { content: "↔\\a0 ${TEXT.cut}"; position: sticky; left: 0; display: block; width: max-content; font-size: 12px; }
+tr > :first-child { position: sticky; left: 0; z-index: 1; background: var(--ground); } }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 2px 8px; text-align: right; font-weight: normal; }
+th[scope=row], caption { text-align: left; }
+thead th { border-bottom: 1px solid var(--line); }
+fieldset, button, select, :where(input[type=number]), .scale, .track, pre { border: 1px solid var(--line); }
+button, select, option, :where(input[type=number]) { color: inherit; background: var(--ground); }
+fieldset label, :where(button, select, input[type=number]) { min-width: var(--target); min-height: var(--target); }
+fieldset { border-radius: 4px; padding: 0 8px 4px; margin: 0 0 8px; }
+legend { padding: 0 4px; }
+fieldset label { display: inline-flex; gap: 5px; align-items: center; margin-right: 12px; white-space: nowrap; }
+button, select { font: inherit; border-radius: 4px; padding: 3px 10px; margin: 0 6px 6px 0; cursor: pointer; }
+:where(button)[aria-pressed=true] { border: 2px solid var(--accent); padding: 2px 9px; text-shadow: 0.4px 0, -0.4px 0; }
+:is(button:disabled, [aria-disabled=true]) { opacity: 0.5; border-style: dashed; cursor: not-allowed; }
+select { max-width: 12em; }
+:where(input[type=number]) { font-family: inherit; width: 5.5em; }
+.goals { margin: 8px 0; ul { list-style: none; margin: 0; padding: 0; } li { margin: 2px 0; padding-left: 1.5em; text-indent: -1.5em; }
+li::before { content: "○"; display: inline-block; width: 1.5em; text-indent: 0; } .done::before { content: "✓"; font-weight: bold; } }
+:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+:where(text) { fill: currentColor; font: 13px system-ui, sans-serif; }
+.scale { display: inline-block; width: 120px; height: 12px; vertical-align: middle; }
+.bar { height: 12px; background: var(--weight); min-width: 1px; }
+.track { width: 110px; }
+th, td, pre { color: inherit; background: none; }
+pre { padding: 6px; overflow-x: auto; margin: 0; }
+.quiet { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+@container mha (width < 640px) { > * { --target: 44px; } :is(input, select) { font-size: 16px; } }
+@media (prefers-reduced-motion: no-preference) { .moves { transition: transform 0.6s ease; } }
+}
 `;
 
 /** The weight from which on a number has the other one of black and white: the ramp's luminance (WCAG 2.2) is then 0.179. */

@@ -1,7 +1,34 @@
 // A matrix that is written to and erased, token by token, and what a query reads in it; beside it the cache of softmax attention.
 
-import { add, choice, clip, dot, each, follow, frame, goals, leap, make, paces, reset, say, sender, set, shade, show, softmax, wide } from "./shared.js";
+import { add, choice, clip, dot, each, fill, follow, frame, goals, leap, make, paces, reset, say, sender, set, shade, show, softmax, wide } from "./shared.js";
 
+const TEXT = {
+  name: "Explorable: a state that is written to and erased, beside a cache",
+  intro: "Each token writes one pair: a value under a key. ■ is a key, ▲ a value, ● a query.",
+  tape: "the text", again: "Start again", rule: "rule", rules: { adds: "adds", decays: "decays", delta: "delta rule" }, decay: "decay", rate: "rate", query: "● the key that reads",
+  before: "S before", faded: "decay · S", erased: "− erased", written: "+ written", now: "= S now", finds: "■ finds", reads: "● reads",
+  state: "The state", cache: "The cache", columns: ["■ key", "▲ value", "weight"], both: "● {key} reads", inState: "in the state", inCache: "in the cache",
+  pair: "{key}: {value}", token: "{key}: {value}.", key: "■ {key} {k}", value: "▲ {value} {v}",
+  newest: "newest value", newestIs: "newest value: {value}", unwritten: "not written yet",
+  kept: "Kept: the state has d_k · d_v = {k} · {v} = {state} numbers, and the cache has n · (d_k + d_v) = {n} · ({k} + {v}) = {cache}.",
+  rounded: "Numbers are rounded. In the cache, weights = softmax(scale · ■ keys · ● query), and the scale is {scale}.",
+  start: "No token is read yet. S is 0, and the cache is empty. Press Next.",
+  fades: "First, S fades: each number is multiplied by {decay:2}.", lasts: "The decay is 1, so nothing fades.",
+  adds: "The value is added under the key. Nothing is erased.", empty: "The key finds 0. Nothing is erased.",
+  erases: "The key finds {found}. Of it, the part {rate:2} is erased.", erasesAll: "The key finds {found}. All of it is erased.",
+  writes: "Of the value, the part {rate:2} is written.", writesAll: "The whole value is written.",
+  own: "Its own key, {label}, now reads {now}.", told: "{words} {key} reads {here} in the state, {there} in the cache.",
+  formula: {
+    adds: "S ← S + ■ {k}ᵀ ▲ {v}",
+    decays: "S ← {decay:2} · S + ■ {k}ᵀ ▲ {v}",
+    delta: "found = ■ {k} ({decay:2} · S) = {found}\nS ← {decay:2} · S + ■ {k}ᵀ · {rate:2} · (▲ {v} − {found})",
+  },
+  aims: [
+    "After two tokens or more, let the state and the cache read the same (up to 0.05).",
+    "Choose “decays”, and read all tokens. Find a decay with which the newest key reads its newest value (up to 0.05).",
+  ],
+  forgotten: "Now let another key read.",
+};
 const { abs, max } = Math;
 
 /** What the vector x reads in the matrix S: x S. */
@@ -37,56 +64,11 @@ export function attend({ keys, values, at, query, scale }) {
   return { weights, output: values[0].map((_, c) => dot(weights, values.slice(0, at).map((value) => value[c]))) };
 }
 
+const pairOf = ([key, value]) => ({ key, value });
 const same = (a, b) => a.every((x, c) => x === b[c]);
 const near = (a, b) => a.every((x, c) => abs(x - b[c]) <= 0.05);
 const whole = (x) => show(x, Number.isInteger(x) ? 0 : 2);
 const row = (numbers, text = show) => (numbers.length === 1 ? text(numbers[0]) : `(${numbers.map((x) => text(x)).join(",\u00a0")})`);
-
-/** All texts. */
-const TEXT = {
-  name: "Explorable: a state that is written to and erased, beside a cache",
-  intro: "Each token writes one pair: a value under a key. ■ is a key, ▲ a value, ● a query.",
-  tape: "the text",
-  again: "Start again",
-  rule: "rule",
-  rules: [["adds", "adds"], ["decays", "decays"], ["delta", "delta rule"]],
-  decay: "decay",
-  rate: "rate",
-  query: "● the key that reads",
-  faded: ({ rule }) => (rule === "adds" ? "S before" : "decay · S"),
-  erased: "− erased",
-  written: "+ written",
-  now: "= S now",
-  finds: "finds",
-  reads: "reads",
-  state: "The state",
-  cache: "The cache",
-  columns: ["■ key", "▲ value", "weight"],
-  both: (key) => `● ${key} reads`,
-  inState: "in the state",
-  inCache: "in the cache",
-  newest: (value) => `newest value${value ? `: ${value}` : ""}`,
-  unwritten: "not written yet",
-  kept: (n, k, v) => `Kept: the state has d_k · d_v = ${k} · ${v} = ${k * v} numbers, and the cache has n · (d_k + d_v) = ${n} · (${k} + ${v}) = ${n * (k + v)}.`,
-  rounded: "Numbers are rounded. In the cache, weights = softmax(scale · ■ keys · ● query), and the scale is ",
-  start: "No token is read yet. S is 0, and the cache is empty. Press Next.",
-  fades: (decay) => (decay < 1 ? `First, S fades: each number is multiplied by ${show(decay)}.` : "The decay is 1, so nothing fades."),
-  adds: "The value is added under the key. Nothing is erased.",
-  empty: "The key finds 0. Nothing is erased.",
-  erases: (found, rate) => `The key finds ${found}. ${rate === 1 ? "All of it" : `Of it, the part ${show(rate)}`} is erased.`,
-  writes: (rate) => (rate === 1 ? "The whole value is written." : `Of the value, the part ${show(rate)} is written.`),
-  own: (label, now) => `Its own key, ${label}, now reads ${now}.`,
-  formula: {
-    adds: ({ k, v }) => `S ← S + ■ ${k}ᵀ ▲ ${v}`,
-    decays: ({ k, v, decay }) => `S ← ${decay} · S + ■ ${k}ᵀ ▲ ${v}`,
-    delta: ({ k, v, decay, rate, found }) => `found = ■ ${k} (${decay} · S) = ${found}\nS ← ${decay} · S + ■ ${k}ᵀ · ${rate} · (▲ ${v} − ${found})`,
-  },
-  aims: [
-    "After two tokens or more, let the state and the cache read the same (up to 0.05).",
-    "Choose “decays”, and read all tokens. Find a decay with which the newest key reads its newest value (up to 0.05).",
-  ],
-  forgotten: "Now let another key read.",
-};
 
 const AIMS = [
   ({ at, here, there }) => at > 1 && near(here, there),
@@ -96,30 +78,31 @@ const AIMS = [
 /** What the last token did, in words. */
 export function explain({ at, step, rule, decay, rate, names }) {
   if (!at) return TEXT.start;
-  const own = TEXT.own(names[at - 1][0], row(read(step.key, step.S)));
-  const said = rule === "delta" ? [step.found.every((x) => abs(x) < 0.005) ? TEXT.empty : TEXT.erases(row(step.found), rate), TEXT.writes(rate)] : [TEXT.adds];
-  const fades = rule === "decays" || (rule === "delta" && decay < 1) ? [TEXT.fades(decay)] : [];
-  return [`${names[at - 1].join(": ")}.`, ...fades, ...said, own].join(" ");
+  const own = fill(TEXT.own, { label: names[at - 1][0], now: row(read(step.key, step.S)) });
+  const said = rule === "delta" ? [step.found.every((x) => abs(x) < 0.005) ? TEXT.empty : fill(rate === 1 ? TEXT.erasesAll : TEXT.erases, { found: row(step.found), rate }), fill(rate === 1 ? TEXT.writesAll : TEXT.writes, { rate })] : [TEXT.adds];
+  const fades = rule === "decays" || (rule === "delta" && decay < 1) ? [fill(decay < 1 ? TEXT.fades : TEXT.lasts, { decay })] : [];
+  return [fill(TEXT.token, pairOf(names[at - 1])), ...fades, ...said, own].join(" ");
 }
 
 const STATES = ["_step", "_rule", "_decay", "_rate", "_query"];
 const MIX = "color-mix(in srgb, var(--tone) calc(60% * var(--share)), var(--ground))"; // text is readable on it
 const LOOK = `
-.mem .lay { display: grid; gap: 4px 24px; } .mem .lay > * { min-width: 0; } .mem .title { font-weight: 600; }
-.mem .tape { display: flex; flex-wrap: wrap; gap: 4px; list-style: none; padding: 0; margin: 8px 0; } .mem .tape li { margin: 0; padding: 2px 8px; border: 1px dashed var(--line); border-radius: 4px; overflow-wrap: anywhere; }
-.mem .tape .read { border-style: solid; } .mem .tape .now { border: 2px solid var(--accent); padding: 1px 7px; font-weight: 700; }
-.mem .line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; } .mem .slide { display: flex; align-items: center; gap: 8px; font-variant-numeric: tabular-nums; } .mem .slide[hidden] { display: none; }
-.mem .slide input { width: 130px; height: max(28px, var(--target)); margin: 0; touch-action: pan-y; }
-.mem .words { min-height: 4.2em; font-weight: 600; } .mem .formula { min-height: 2.8em; white-space: pre-line; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-.mem .boards { display: flex; flex-wrap: wrap; gap: 8px 20px; align-items: flex-start; } .mem .later { visibility: hidden; } .mem [hidden] { display: none; }
-.mem .board { border-collapse: separate; border-spacing: 2px; table-layout: fixed; } .mem .board caption { font-weight: 600; }
-.mem .board :is(th, td) { width: 56px; height: 26px; padding: 2px 4px; font-size: 13px; border: 0; white-space: nowrap; } .mem .board th[scope=row] { width: 58px; text-align: right; }
-.mem .board td.cell { --tone: var(--plus); background: ${MIX}; } .mem .board td.minus { --tone: var(--minus); } .mem .board.result td.cell { outline: 1px solid var(--line); outline-offset: -1px; }
-.mem tfoot :is(th, td), .mem .both :is(th, td) { font-weight: 600; } .mem .tones { width: 120px; height: 12px; display: inline-block; vertical-align: middle; border: 1px solid var(--line); background: linear-gradient(90deg, color-mix(in srgb, var(--minus) 60%, var(--ground)), var(--ground), color-mix(in srgb, var(--plus) 60%, var(--ground))); }
-.mem .cache th:first-child, .mem .both th { text-align: left; overflow-wrap: anywhere; } .mem .cache td { white-space: nowrap; } .mem .cache :is(td, th) { padding: 2px 6px; }
-@container mha (width < 640px) { .mem .boards { gap: 8px; } .mem .board :is(th, td) { width: 47px; padding: 2px; } .mem .board th[scope=row] { width: 54px; } }
-@container mha (width >= 760px) { .mem .lay { grid-template-columns: minmax(0, 5fr) minmax(0, 4fr); } }
-`;
+.mem {
+.lay { display: grid; gap: 4px 24px; } .lay > * { min-width: 0; } .title { font-weight: 600; }
+.tape { display: flex; flex-wrap: wrap; gap: 4px; list-style: none; padding: 0; margin: 8px 0; } .tape li { margin: 0; padding: 2px 8px; border: 1px dashed var(--line); border-radius: 4px; overflow-wrap: anywhere; }
+.tape .read { border-style: solid; } .tape .now { border: 2px solid var(--accent); padding: 1px 7px; font-weight: 700; }
+.line { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; } .slide { display: flex; align-items: center; gap: 8px; font-variant-numeric: tabular-nums; } .slide[hidden] { display: none; }
+.slide input { width: 130px; height: max(28px, var(--target)); margin: 0; touch-action: pan-y; }
+.words { min-height: 4.2em; font-weight: 600; } .formula { min-height: 2.8em; white-space: pre-line; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.boards { display: flex; flex-wrap: wrap; gap: 8px 20px; align-items: flex-start; } .later { visibility: hidden; } [hidden] { display: none; }
+.board { border-collapse: separate; border-spacing: 2px; table-layout: fixed; } .board caption { font-weight: 600; }
+.board :is(th, td) { width: 56px; height: 26px; padding: 2px 4px; font-size: 13px; border: 0; white-space: nowrap; } .board th[scope=row] { width: 58px; text-align: right; }
+.board td.cell { --tone: var(--plus); background: ${MIX}; } .board td.minus { --tone: var(--minus); } .board.result td.cell { outline: 1px solid var(--line); outline-offset: -1px; }
+tfoot :is(th, td), .both :is(th, td) { font-weight: 600; } .tones { width: 120px; height: 12px; display: inline-block; vertical-align: middle; border: 1px solid var(--line); background: linear-gradient(90deg, color-mix(in srgb, var(--minus) 60%, var(--ground)), var(--ground), color-mix(in srgb, var(--plus) 60%, var(--ground))); }
+.cache th:first-child, .both th { text-align: left; overflow-wrap: anywhere; } .cache td { white-space: nowrap; } .cache :is(td, th) { padding: 2px 6px; }
+@container mha (width < 640px) { .boards { gap: 8px; } .board :is(th, td) { width: 47px; padding: 2px; } .board th[scope=row] { width: 54px; } }
+@container mha (width >= 760px) { .lay { grid-template-columns: minmax(0, 5fr) minmax(0, 4fr); } }
+}`;
 
 function render({ model, el }) {
   const get = (name) => model.get(`_${name}`);
@@ -143,11 +126,11 @@ function render({ model, el }) {
   };
 
   // Controls
-  const tape = names.map((pair) => make("li", {}, pair.join(": ")));
+  const tape = names.map((pair) => make("li", {}, fill(TEXT.pair, pairOf(pair))));
   const go = (step) => act({ _step: clip(step, 0, n) });
   const pace = paces((way) => go(get("step") + way));
   const first = make("button", { type: "button", onclick: () => go(0) }, TEXT.again);
-  const rules = choice(TEXT.rule, TEXT.rules, (rule) => act({ _rule: rule }));
+  const rules = choice(TEXT.rule, Object.entries(TEXT.rules), (rule) => act({ _rule: rule }));
   const sliders = ["decay", "rate"].map((name) => {
     const put = (x, aloud) => act({ [`_${name}`]: Number(clip(x).toFixed(2)) }, aloud);
     const [input, text] = [make("input", {
@@ -178,14 +161,14 @@ function render({ model, el }) {
     };
     return { node, put, foot: below[0].parentElement };
   };
-  const boards = { faded: board("before", { foot: `■ ${TEXT.finds}` }), erased: board("less", { top: true }), written: board("more", { top: true }), now: board("result", { foot: `● ${TEXT.reads}` }) };
+  const boards = { faded: board("before", { foot: TEXT.finds }), erased: board("less", { top: true }), written: board("more", { top: true }), now: board("result", { foot: TEXT.reads }) };
   const formula = make("p", { class: "formula" });
   const words = make("p", { class: "words" });
 
   // The cache, and what both read
   const lines = names.map(([key, value], i) => {
     const weight = make("td");
-    return { weight, node: make("tr", {}, make("th", { scope: "row" }, `■ ${key} ${row(keys[i], whole)}`), make("td", {}, `▲ ${value} ${row(values[i], whole)}`), weight) };
+    return { weight, node: make("tr", {}, make("th", { scope: "row" }, fill(TEXT.key, { key, k: row(keys[i], whole) })), make("td", {}, fill(TEXT.value, { value, v: row(values[i], whole) })), weight) };
   });
   const heads = make("tr", {}, ...TEXT.columns.map((text) => make("th", { scope: "col" }, text)));
   const cache = make("table", { class: "cache" }, make("thead", {}, heads), make("tbody", {}, ...lines.map(({ node }) => node)));
@@ -205,7 +188,7 @@ function render({ model, el }) {
       make("div", {}, make("p", { class: "title" }, TEXT.state), make("div", { class: "boards" }, ...Object.values(boards).map(({ node }) => node)),
         make("p", {}, `≤ ${whole(-limit)} `, make("span", { class: "tones" }), ` ≥ ${whole(limit)}`)),
       make("div", {}, make("p", { class: "title" }, TEXT.cache), wide(cache), asks.group, both, kept)),
-    make("p", {}, `${TEXT.rounded}${whole(scale)}.`), aims.node, again);
+    make("p", {}, fill(TEXT.rounded, { scale: whole(scale) })), aims.node, again);
 
   function draw() {
     const now = state();
@@ -226,9 +209,9 @@ function render({ model, el }) {
       say(text, show(get(name)));
     }
     say(words, explain(now));
-    say(formula, at ? TEXT.formula[rule]({ k: row(step.key, whole), v: row(step.value, whole), decay: show(decay), rate: show(rate), found: row(step.found) }) : "");
+    say(formula, at ? fill(TEXT.formula[rule], { k: row(step.key, whole), v: row(step.value, whole), decay, rate, found: row(step.found) }) : "");
     const beside = step.key.map((x) => `■ ${show(x)}`);
-    boards.faded.put(TEXT.faded(now), beside, step.faded, step.found);
+    boards.faded.put(rule === "adds" ? TEXT.before : TEXT.faded, beside, step.faded, step.found);
     boards.erased.put(TEXT.erased, beside, outer(step.key, step.erased), step.erased);
     boards.written.put(TEXT.written, beside, outer(step.key, step.written), step.written);
     boards.now.put(TEXT.now, keys[query].map((x) => `● ${show(x)}`), step.S, here);
@@ -240,16 +223,16 @@ function render({ model, el }) {
       shade(weight, i < at ? weights[i] : null);
     });
     const latest = each(at, (i) => i).findLast((i) => same(keys[i], keys[query]));
-    say(who, TEXT.both(names[query][0]));
-    say(newest, TEXT.newest(names[latest]?.[1]));
+    say(who, fill(TEXT.both, { key: names[query][0] }));
+    say(newest, latest === undefined ? TEXT.newest : fill(TEXT.newestIs, { value: names[latest][1] }));
     [row(here), row(there), latest === undefined ? TEXT.unwritten : `▲ ${row(values[latest], whole)}`].forEach((text, i) => say(told[i], text));
-    say(kept, TEXT.kept(at, d_k, d_v));
+    say(kept, fill(TEXT.kept, { n: at, k: d_k, v: d_v, state: d_k * d_v, cache: at * (d_k + d_v) }));
     aims.look(now);
   }
 
   function tell() {
     const { here, there, query } = state();
-    speak(`${words.textContent} ${names[query][0]} ${TEXT.reads} ${row(here)} ${TEXT.inState}, ${row(there)} ${TEXT.inCache}.`);
+    speak(fill(TEXT.told, { words: words.textContent, key: names[query][0], here: row(here), there: row(there) }));
   }
 
   draw();
