@@ -102,8 +102,8 @@ class MultiHeadAttention(Converts, _Extends, nn.Module):
     ``head_i = attention(query W_q[i], key W_k[i], value W_v[i])`` and
     ``attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V``, which ``mha_lab.attention`` computes. The query
     projections of all heads are column blocks of one wide ``Linear``, and so are those of keys and of
-    values; ``split_heads`` separates the heads. With the default widths, the number of parameters does not depend
-    on ``num_heads``.
+    values; ``split_heads`` separates the heads. With the default widths, the number of parameters does not
+    depend on ``num_heads``.
 
     Args:
         d_model: the width of the output.

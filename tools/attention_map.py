@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -138,11 +138,11 @@ def _row(row: dict[str, Any], has: dict[str, bool], link: Callable[[str, str], s
     year = "" if math.isnan(row["year"]) else f"{row['year']:.0f}"
     cells = [
         year,
-        ", ".join(_heads(row, has, step)),
+        _joined(_heads(row, has, step)),
         _whole(row["default_d_k"]),
-        ", ".join(_positions(row, has, step)),
-        ", ".join(_window(row, has, step)),
-        ", ".join(_more(row, has, step)),
+        _joined(_positions(row, has, step)),
+        _joined(_window(row, has, step)),
+        _joined(_more(row, has, step)),
     ]
     named = zip(HEADINGS[1:], cells, strict=True)
     body = "".join(
@@ -216,6 +216,12 @@ def _more(row: dict[str, Any], has: dict[str, bool], step: Step) -> Iterator[str
         yield step("packed", "one matrix")
     if row["result"] != "equal":
         yield step("census", f"not rebuilt: {row['reason']}")
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """With commas, none of which begins a line."""
+    *before, last = [*parts] or [""]
+    return " ".join([*(f"<span>{one},</span>" for one in before), last])
 
 
 def _whole(number: float) -> str:

@@ -3,8 +3,8 @@
 For each explorable, ``NAME.js`` has a pure function ``compute`` and a function ``render``. All words for
 the reader stand in the table ``TEXT`` at its top, as whole sentences; ``fill`` of ``shared.js`` puts values
 into their named places. ``_NAME.py`` has the state, a description in words, and a still picture.
-``tests/explore`` checks the numbers, pointer, keyboard, labels, both browsers and axe. ``.venv/bin/python -m bench repaint`` measures drawing: at most 16 ms
-for a drag or a key, 50 ms for a button.
+``tests/explore`` checks the numbers, pointer, keyboard, labels, both browsers and axe.
+``.venv/bin/python -m bench repaint`` measures drawing: at most 16 ms for a drag or a key, 50 ms for a button.
 
 Colours have fixed meanings in both themes (``mha_lab/_colours.py``; ``make sync`` writes ``colours.js``).
 Write ●, ■ or ▲ before query, key or value; colour a weight with ``shade`` or ``paint``. *Reset* and the goals
