@@ -415,14 +415,14 @@ def _notebook(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown
 def _pattern(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
     """A simple relation to the expected result that is the same for all problems that went wrong."""
     results = [t.got for t in trials]
-    found = {observe.relation(t.expected, t.got) for t in wrong}
-    name = (found.pop() or "").partition(" ")[0]
-    if name == "not-finite" and not found:
+    found = {(observe.relation(t.expected, t.got), observe.times(t.expected, t.got)) for t in wrong}
+    name = found.pop()[0] if len(found) == 1 else None
+    if name == "not-finite":
         return Found(name)
     if len(results) > 2 and all(compare.same(results[0], result) for result in results[1:]):
         says = f"Your function returns the same for all {len(results)} problems that were tried."
         return Found("fixed-answer", says, "Its arguments have no influence on the result.")
-    if name and not found:
+    if name:
         return Found(name, _seen(exercise, shown) or observe.SAYS[name])
     if trials[0] not in wrong and len(wrong) == len(trials) - 1 > 1:
         says = f"Your result is right for the first problem, and wrong for the other {len(wrong)}."
