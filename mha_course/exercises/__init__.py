@@ -188,6 +188,7 @@ class Exercise:
         call: calls an answer; gets the answer and the arguments.
         accepts: for answers that are not unique: ``None`` if the result is right, else the name of a mistake
             and what was seen. Gets the result, as ``plain`` converts it, and the arguments.
+        shows: the words for a result of ``accepts`` in the example, or ``None`` where its numbers are shown.
         explains: gets all problems and all results; the name of a mistake and a cause that fit them
             together, or ``None``.
         bug: for a function to fix, the stub as it is in the chapter; the unchanged stub is not an attempt.
@@ -203,6 +204,7 @@ class Exercise:
     results: tuple[str, ...] = ()
     call: Callable[..., Any] | None = None
     accepts: Callable[..., tuple[str, str] | None] | None = None
+    shows: Callable[[Any], str | None] | None = None
     explains: Callable[[list[tuple], list[Any]], tuple[str, str] | None] | None = None
     bug: Answer | None = None
 

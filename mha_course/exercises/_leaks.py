@@ -132,6 +132,9 @@ def _named(kind, does, attention, *, leaks=True):
     return attention
 
 
+TWICE, UNCHANGED, STAY, NORMED = range(1, 5)  # what may be odd about a test's calls
+
+
 class Watched:
     """An attention that remembers what a test called it with.
 
@@ -168,21 +171,21 @@ class Watched:
         self.calls.append(rows)
 
     def manner(self):
-        """What is odd about the calls: ``each call twice``, ``no row changed``, ``changes stay``, or nothing.
+        """What is odd about the calls: each is made ``TWICE``, rows are ``UNCHANGED``, changes ``STAY``.
 
         Only for plain calls: a derivative may be taken twice at the same input.
         """
         if not self.plain or len(self.calls) < 2:
-            return ""
+            return 0
         if self.calls[::2] == self.calls[1::2]:
-            return "each call twice"
+            return TWICE
         if not self.changed and self.inputs < len(self.calls) and self.calls[0] == self.calls[1]:
-            return "no row changed"
+            return UNCHANGED
         last = self.calls[self.start :]  # the calls with the last input
         again = any(one == other for i, one in enumerate(last) for other in last[:i])
         if len(last) > 2 and not again and len(_differ(last[-1], last[0])) > 1 == len(_differ(*last[-2:])):
-            return "changes stay"
-        return ""
+            return STAY
+        return 0
 
     def only_removed(self):
         """Every change was one that a LayerNorm removes."""

@@ -45,7 +45,7 @@ class Outcome:
     value: Any = None
     inputs: Any = None
     where: dict[str, Any] = field(default_factory=dict)
-    reads: tuple[tuple[str, str], ...] = ()
+    reads: tuple[tuple[str, tuple[int, ...] | str], ...] = ()
     code: str = ""
     xor: bool = False
 
