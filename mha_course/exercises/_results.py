@@ -142,6 +142,11 @@ def _plain_list(value: Any) -> Plain:
     return Plain(f"a {type(value).__name__}")
 
 
+def is_a(value: Any, name: str) -> bool:
+    """The result was an object of the class of this name, which cannot be read as a tensor."""
+    return isinstance(value, Plain) and value.array is None and value.dtype == f"a {name}"
+
+
 def as_array(value: Any) -> np.ndarray | None:
     """Numbers as one array; ``None`` for a value that cannot be read as a tensor."""
     if isinstance(value, Plain):
