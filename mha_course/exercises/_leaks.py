@@ -132,7 +132,7 @@ def _named(kind, does, attention, *, leaks=True):
     return attention
 
 
-TWICE, UNCHANGED, STAY, NORMED = range(1, 5)  # what may be odd about a test's calls
+MANNERS = TWICE, UNCHANGED, STAY, NORMED = 1, 2, 3, 4  # what may be odd about a test's calls
 
 
 class Watched:

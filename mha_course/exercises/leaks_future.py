@@ -34,7 +34,7 @@ class _Read(NamedTuple):
     inputs: int | None  # None if unknown
     rows: tuple[int, ...]  # where they were changed, if not in all rows but the first
     rare: tuple[int, ...]  # the row that was changed least often, and how often, if that is too few
-    manner: int  # which of ``MANNERS``
+    manner: int  # one of ``leaks.MANNERS``, or 0
 
     @property
     def few(self):
@@ -42,7 +42,8 @@ class _Read(NamedTuple):
         return self.inputs is not None and (self.inputs < ENOUGH or bool(self.rare))
 
 
-TWICE, UNCHANGED, STAY, NORMED = MANNERS = leaks.TWICE, leaks.UNCHANGED, leaks.STAY, leaks.NORMED
+FORMS = {(bool, int, inputs, tuple, tuple, int) for inputs in (int, type(None))}
+TWICE, UNCHANGED, STAY, NORMED = leaks.MANNERS
 
 # Of two forms, the first is for one, and the second for several.
 TIMES = "{} time", "{} times"
@@ -113,9 +114,12 @@ def _watch(answer, attention, n, d_model):
 
 
 def _read(result):
-    """The ``_Read``; ``None`` for a result that is neither true nor false."""
-    ours = isinstance(result, tuple) and len(result) == len(_Read._fields) and isinstance(result[3], tuple)
-    return _Read(*result) if ours else None
+    """The ``_Read``; ``None`` for anything else that an answer may return."""
+    if not isinstance(result, tuple) or tuple(map(type, result)) not in FORMS:
+        return None
+    read = _Read(*result)
+    places = all(type(place) is int for place in read.rows + read.rare)
+    return read if places and len(read.rare) in (0, 2) and read.manner in (0, *leaks.MANNERS) else None
 
 
 def _shows(result):
