@@ -17,6 +17,12 @@ from mha_course.checker.report import CheckResult, show
 from mha_course.checker.runner import run
 from mha_course.exercises import Exercise, Rng, find, names
 
+NO_FUNCTION = (
+    "check: expected a function, got {kind}. Did you mean check(split_heads), without (...) after the name?"
+)
+NO_EXERCISE = "check: expected the name of an exercise ({names}), got {name}."
+NEAR_EXERCISE = "check: expected the name of an exercise ({names}), got {name}. Did you mean {near}?"
+
 __all__ = ["CheckResult", "Progress", "check", "progress", "solution"]
 
 
@@ -64,8 +70,7 @@ def solution(name: str) -> None:
 def _find(answer: Any) -> Exercise:
     name = getattr(answer, "__name__", None)
     if not callable(answer) or not isinstance(name, str):
-        message = f"check: expected a function, got {type(answer).__name__}."
-        raise TypeError(message + " Did you mean check(split_heads), without (...) after the name?")
+        raise TypeError(NO_FUNCTION.format(kind=type(answer).__name__))
     if name not in names():
         raise ValueError(_unknown(name))
     return find(name)
@@ -73,5 +78,5 @@ def _find(answer: Any) -> Exercise:
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, names(), n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    return f"check: expected the name of an exercise ({', '.join(names())}), got {name}.{hint}"
+    says = NEAR_EXERCISE if near else NO_EXERCISE
+    return says.format(names=", ".join(names()), name=name, near=next(iter(near), None))

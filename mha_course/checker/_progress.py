@@ -29,7 +29,19 @@ ELSEWHERE = ("XDG_DATA_HOME", ".local/share")
 PATIENCE = 1.0  # seconds to wait for another kernel that is writing
 ABANDONED = 10.0  # seconds after which the kernel that began to write is not there any more
 PROBLEMS = (OSError, ValueError, RuntimeError)  # RuntimeError: there is no home folder
-NOT_KEPT = "Your progress is not kept: {}."
+OFF = "Progress is switched off ({variable}={value})."
+KEPT = "Kept in {path}; progress(reset=True) forgets it. This is mha_lab {version}."
+NOT_KEPT = "Your progress is not kept: {why}."
+NOT_KEPT_BY = "Your progress is not kept: {why}. This is mha_lab {version}."
+NOT_FORGOTTEN = "Your progress is not forgotten: {why}."
+FORGOTTEN = "Forgotten: {count} solved exercise.", "Forgotten: {count} solved exercises."  # one, or several
+NOTHING_FORGOTTEN = "Nothing was kept, so nothing is forgotten."
+DELETED = "The damaged file is deleted."
+DAMAGED = "{path} is damaged; progress(reset=True) deletes it"
+BUSY = "another notebook is writing {path}"
+SOLVED = "{solved} of {all} exercises solved, {earned:g} of {points}"
+ALL_SOLVED = "You have solved all exercises."
+NEXT = "Next: {name}, {points}"
 BAR = 10  # letters
 LEFT = "text-align: left"
 
@@ -117,8 +129,8 @@ class _Table:
 
     def _next(self) -> str:
         if self.next is None:
-            return "You have solved all exercises."
-        return f"Next: {self.next.name}, {points(self.next.points)}"
+            return ALL_SOLVED
+        return NEXT.format(name=self.next.name, points=points(self.next.points))
 
     def _row(self, chapter: _Chapter) -> str:
         bar = f'<progress aria-hidden="true" value="{chapter.points}" max="{chapter.possible}"></progress>'
@@ -141,25 +153,24 @@ def progress(*, reset: bool = False) -> Progress:
     exercises = ordered()
     possible = sum(exercise.points for exercise in exercises)
     if _is_off():
-        present(Report(f"Progress is switched off ({VARIABLE}={os.environ[VARIABLE]})."))
+        present(Report(OFF.format(variable=VARIABLE, value=os.environ[VARIABLE])))
         return Progress({}, 0, possible)
     if reset:
         present(Report(_forget()))
         return Progress({}, 0, possible)
-    where, days = "", {}
     try:
         days = _read(_path())
-        where = f"Kept in {_shown(_path())}; progress(reset=True) forgets it."
+        where = KEPT.format(path=_shown(_path()), version=mha_lab.__version__)
     except PROBLEMS as error:
-        where = NOT_KEPT.format(_why(error))
+        days, where = {}, NOT_KEPT_BY.format(why=_why(error), version=mha_lab.__version__)
     done = {exercise.name: days[exercise.name] for exercise in exercises if exercise.name in days}
     earned = sum(exercise.points for exercise in exercises if exercise.name in done)
     present(
         _Table(
-            f"{len(done)} of {len(exercises)} exercises solved, {earned:g} of {points(possible)}",
+            SOLVED.format(solved=len(done), all=len(exercises), earned=earned, points=points(possible)),
             tuple(_chapters(exercises, done)),
             next((exercise for exercise in exercises if exercise.name not in done), None),
-            f"{where} This is mha_lab {mha_lab.__version__}.",
+            where,
         )
     )
     return Progress(done, earned, possible)
@@ -194,7 +205,7 @@ def record(exercise: Exercise) -> str:
                 os.fsync(file.fileno())
             new.replace(path)
     except PROBLEMS as error:
-        said = NOT_KEPT.format(_why(error))
+        said = NOT_KEPT.format(why=_why(error))
         if said not in _said:
             _said.add(said)
             return said
@@ -206,7 +217,7 @@ def _forget() -> str:
     try:
         path = _path()
         if not path.exists():
-            return "Nothing was kept, so nothing is forgotten."
+            return NOTHING_FORGOTTEN
         with _alone(path) as new:
             try:
                 count = len(_read(path))
@@ -215,11 +226,9 @@ def _forget() -> str:
             path.unlink(missing_ok=True)
             new.unlink()
     except PROBLEMS as error:
-        return f"Your progress is not forgotten: {_why(error)}."
+        return NOT_FORGOTTEN.format(why=_why(error))
     _said.clear()
-    if count is None:
-        return "The damaged file is deleted."
-    return f"Forgotten: {count} solved exercise{'' if count == 1 else 's'}."
+    return DELETED if count is None else FORGOTTEN[count != 1].format(count=count)
 
 
 def _chapters(exercises: list[Exercise], done: dict[str, str]) -> Iterator[_Chapter]:
@@ -261,7 +270,7 @@ def _load(path: Path) -> dict[str, dict]:
         isinstance(one, dict) and isinstance(one.get("date"), str) for one in solved.values()
     ):
         return solved
-    raise _Damaged(f"{_shown(path)} is damaged; progress(reset=True) deletes it")
+    raise _Damaged(DAMAGED.format(path=_shown(path)))
 
 
 def _read(path: Path) -> dict[str, str]:
@@ -282,7 +291,7 @@ def _alone(path: Path) -> Iterator[Path]:
                 if abs(time.time() - new.stat().st_mtime) > ABANDONED:
                     new.unlink()
             if time.monotonic() > until:
-                raise TimeoutError(f"another notebook is writing {_shown(path)}") from None
+                raise TimeoutError(BUSY.format(path=_shown(path))) from None
             time.sleep(0.01)
     try:
         yield new
@@ -294,7 +303,9 @@ def _alone(path: Path) -> Iterator[Path]:
 def _why(error: Exception) -> str:
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
-    return error.strerror + (f": {_shown(Path(os.fsdecode(error.filename)))}" if error.filename else "")
+    if not error.filename:
+        return error.strerror
+    return f"{error.strerror}: {_shown(Path(os.fsdecode(error.filename)))}"
 
 
 def _shown(path: Path) -> str:

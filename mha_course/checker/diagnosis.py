@@ -3,19 +3,17 @@
 import inspect
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from mha_course.checker import _sentences as say
 from mha_course.checker import errors, observe, trace
 from mha_course.exercises import CHANGEABLE, Exercise, Mistake
 from mha_course.exercises import _results as compare
 from mha_course.exercises._results import Outcome, Trial, plain
-
-HALF = "Your result is right only to the accuracy of {}; float32 is expected."
-REMARK = "Your function returns {}, which is accepted here. In a model, return a tensor: {}."
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def _changed(exercise: Exercise, trials: list[Trial]) -> Diagnosis | None:
         given = [pair for pair in zip(names, trial.problem, strict=False) if isinstance(pair[1], CHANGEABLE)]
         for (name, before), after in zip(given, trial.outcome.inputs, strict=False):
             if not compare.same(plain(before), after, 0.0):
-                says = f"The result is right, but your function changes its argument `{name}`."
+                says = say.CHANGES_ITS_INPUT.format(name=name)
                 example = trial.problem, plain(before), after
                 return Diagnosis("changes-its-input", says, "", exercise.section, example)
     return None
@@ -98,12 +96,12 @@ def _foreign(exercise: Exercise, trials: list[Trial]) -> Diagnosis:
     """
     for trial in trials if _arguments(exercise) else ():
         if (source := compare.foreign(trial.expected, trial.got)) in compare.HALVES:
-            return Diagnosis("wrong-dtype", HALF.format(source), "", exercise.section)
+            return Diagnosis("wrong-dtype", say.HALF.format(precision=source), "", exercise.section)
         if source:
             array = compare.as_array(trial.got)
             masks = array is not None and array.dtype == bool
-            why = f"`masked_fill` does not take {source}" if masks else f"{source} has no gradient"
-            return Diagnosis(None, note=REMARK.format(source, why))
+            remark = say.ACCEPTED_MASK if masks else say.ACCEPTED_NUMBERS
+            return Diagnosis(None, note=remark.format(source=source))
     return Diagnosis(None)
 
 
@@ -123,30 +121,39 @@ def _line(trial: Trial) -> str:
     """The line that raised, its text and its names, and what Python said."""
     where = trial.outcome.where
     name, _, text = trial.got.partition("\n")
-    said = f"{name}: {text.strip() or 'no message'}"
+    error = (say.ERROR if text.strip() else say.NO_MESSAGE).format(name=name, text=text.strip())
     if not where:
-        sizes = ", ".join(trace.brief(argument) for argument in trial.problem)
-        return f"Your function raises, for arguments of {sizes}.\n  {said}"
-    place = f"line {where['line']} of {where['function'] or 'your function'}"
-    lines = [f"Your function raises in {place}:", f"    {where['text']}"]
+        sizes = ", ".join(_brief(trace.brief(argument)) for argument in trial.problem)
+        return f"{say.RAISES.format(sizes=sizes)}\n  {error}"
+    raises = say.RAISES_IN if where["function"] else say.RAISES_IN_YOURS
+    lines = [raises.format(line=where["line"], function=where["function"]), f"    {where['text']}"]
     if where["part"] and where["part"] != where["text"]:
-        lines.append(f"  at: {where['part']}")
+        lines.append(f"  {say.AT.format(part=where['part'])}")
     if where["names"]:
-        lines.append("  where " + ", ".join(f"{name} {_has(what)}" for name, what in where["names"]))
-    return "\n".join([*lines, f"  {said}"])
+        names = _facts(where["names"], say.HAS_SHAPE, say.IS)
+        lines.append(f"  {say.WHERE.format(names=', '.join(names))}")
+    return "\n".join([*lines, f"  {error}"])
 
 
-def _has(what: str) -> str:
-    return f"has {what}" if what.startswith("shape ") else f"is {what}"
+def _brief(what: trace.Fact) -> str:
+    return what if isinstance(what, str) else say.SHAPE.format(shape=what)
+
+
+def _facts(names: Sequence[tuple[str, trace.Fact]], shaped: str, other: str) -> list[str]:
+    """What each name is: ``shaped`` says it of a tensor with axes, and ``other`` of anything else."""
+    return [
+        other.format(name=name, what=what) if isinstance(what, str) else shaped.format(name=name, shape=what)
+        for name, what in names
+    ]
 
 
 def _reads(exercise: Exercise, outcome: Outcome) -> str:
     """The notebook's names that the function uses and that are not its arguments."""
-    names = [f"`{name}`, which {_has(what)}" for name, what in outcome.reads]
-    if not names:
+    if not outcome.reads:
         return ""
-    where = "is in its arguments" if _arguments(exercise) else "must be inside the function"
-    return f"Your function uses the notebook's {' and '.join(names)}. Everything that it needs {where}."
+    names = _facts(outcome.reads, say.READ_HAS_SHAPE, say.READ_IS)
+    says = say.READS if _arguments(exercise) else say.READS_WITHOUT_ARGUMENTS
+    return says.format(names=" and ".join(names))
 
 
 # Ways to explain an answer that is wrong: each looks for one kind of explanation
@@ -168,9 +175,8 @@ def _refused(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
     names = [value.removeprefix("Refused\n") for value in raised if value.startswith("Refused\n")]
     if not names:
         return None
-    which = f"the finished `{names[0]}`, which" if names[0].replace(".", "").isidentifier() else "what"
-    says = f"Your function calls {which} this exercise asks you to write yourself."
-    return Found("calls-the-finished-one", says, "Write it from smaller pieces.")
+    says = say.REFUSED if names[0].replace(".", "").isidentifier() else say.REFUSED_UNNAMED
+    return Found("calls-the-finished-one", says.format(name=names[0]), "Write it from smaller pieces.")
 
 
 def _known(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
@@ -231,14 +237,12 @@ def _told(exercise: Exercise, fitting: list[Mistake], fits: Callable[[Any], bool
         return fitting[0].told(fits)
     ways = [[exercise.mistakes[name].says for name in m.of] or [m.says] for m in fitting]
     common = [says for says in ways[0] if all(says in way for way in ways)]
-    others = [" And: ".join(says for says in way if says not in common) for way in ways]
+    others = [say.AND.join(says for says in way if says not in common) for way in ways]
     others = list(dict.fromkeys(filter(None, others)))
     if len(others) < 2:
-        return " And: ".join([*common, *others])
-    start = "Two mistakes give exactly these results." if len(others) == 2 else "Several mistakes fit."
-    if common:
-        start = f"{' And: '.join(common)} And one of these, which give the same results:"
-    return f"{start} {' Or: '.join(others)}"
+        return say.AND.join([*common, *others])
+    says = say.ONE_OF_THESE_TOO if common else say.ONE_OF_TWO if len(others) == 2 else say.ONE_OF_SEVERAL
+    return says.format(common=say.AND.join(common), causes=say.OR.join(others))
 
 
 def _fits(exercise: Exercise, trials: list[Trial], variant: Any) -> bool:
@@ -261,24 +265,22 @@ def _raised(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: 
     name, _, text = outcome.value.partition("\n")
     where = outcome.where
     if name == "NotImplementedError" and not text:
-        stub = where.get("function") or "another function"
-        says = f"Your function calls `{stub}`, which is not written yet: it raises NotImplementedError."
-        return Found("calls-a-stub", f"{says} Write that one first.", shown=shown)
+        says = say.CALLS_A_STUB if where.get("function") else say.CALLS_ANOTHER_STUB
+        return Found("calls-a-stub", says.format(function=where.get("function")), shown=shown)
     if not where and "argument" in text:
-        return Found("raises", cause=f"`check` calls it with: {', '.join(arguments)}.", shown=shown)
+        return Found("raises", cause=say.CALLED_WITH.format(arguments=", ".join(arguments)), shown=shown)
     strangers = [n for n, _ in outcome.reads if re.search(rf"\b{re.escape(n)}\b", where.get("part", ""))]
     if strangers:
-        both = " and ".join(f"`{name}`" for name in strangers)
-        says = f"Here the notebook's {both} is combined with values from the arguments, and does not fit."
-        says = says if arguments else f"Here the function uses the notebook's {both}."
-        return Found("uses-the-notebook", cause=says, shown=shown)
+        names = " and ".join(f"`{name}`" for name in strangers)
+        says = say.DOES_NOT_FIT if arguments else say.USED_HERE
+        return Found("uses-the-notebook", cause=says.format(names=names), shown=shown)
     if outcome.reads and name == "IndexError":
         says = "Is a size from the notebook used here, although the arguments have another one?"
         return Found("uses-the-notebook", cause=says, shown=shown)
     first = errors.cause(name, text, where)
     front = _in_front(trials, wrong, raised, said=isinstance(first, errors.OfAxes))
     causes = first, _size(exercise, shown.problem, name, text), front
-    return Found("raises", cause=" ".join(filter(None, causes)), shown=shown)
+    return Found("raises", cause=say.joined(*causes), shown=shown)
 
 
 def _size(exercise: Exercise, problem: tuple, name: str, text: str) -> str:
@@ -288,7 +290,7 @@ def _size(exercise: Exercise, problem: tuple, name: str, text: str) -> str:
     shapes = [group.replace(" ", "").split(",") for group in re.findall(r"\(([^()]*)\)", taken)]
     for argument, value, shape in zip(_arguments(exercise), problem, shapes, strict=False):
         if missing and shape[-1] == missing[1] and isinstance(value, Tensor):
-            return f"It is the last size of an argument: `{missing[1]} = {argument}.shape[-1]`."
+            return say.LAST_SIZE.format(name=missing[1], argument=argument)
     return ""
 
 
@@ -301,18 +303,13 @@ def _in_front(trials: list[Trial], wrong: list[Trial], raised: list[Trial], *, s
     fine = [rank[t] for t in trials if t not in wrong]
     if not fine or max(fine) >= min(rank[t] for t in raised):
         return ""
-    if any(rank[t] == max(fine) for t in wrong):
-        return (
-            f"If the first argument has {max(fine)} axes, your function raises no error, but its result "
-            "is right for some sizes only. Often, such code contains a number that fits one example only."
-        )
-    says = "Your function works without a batch axis, and fails with one."
-    if not max(fine):
-        return "Your function works for single numbers, and fails for tensors with axes."
-    if max(fine) > 2:
-        says = f"Your function works if the first argument has {max(fine)} axes, and fails with more."
-    advice = "Count axes from the end, as in `x.shape[-1]`: that works for 2 axes and for more."
-    return says if said else f"{says} {advice}"
+    axes = max(fine)
+    if any(rank[t] == axes for t in wrong):
+        return say.RIGHT_FOR_SOME_SIZES.format(axes=axes)
+    if not axes:
+        return say.WORKS_FOR_NUMBERS
+    works = say.WORKS_FOR_FEW_AXES if axes > 2 else say.WORKS_WITHOUT_A_BATCH
+    return say.joined(works.format(axes=axes), "" if said else say.COUNT_FROM_THE_END)
 
 
 def _nothing(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
@@ -325,9 +322,7 @@ def _dropped(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown:
     """One of the results is the right one after dropout."""
     for pairs in zip(*(_arrays(t.expected, t.got) for t in trials), strict=False):
         if (times := observe.dropped(pairs)) is not None:
-            says = f"Some numbers are 0, and the others are {times:.3g} times the right ones"
-            rest = "as dropout makes them. Dropout is for training only; none is asked for here."
-            return Found("dropped-out", cause=f"{says}, {rest}")
+            return Found("dropped-out", cause=say.DROPPED_OUT.format(times=times))
     return None
 
 
@@ -338,8 +333,7 @@ def _added(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: T
         if observe.row_added(pairs) and all(
             one is not None and observe.alike(one, two) for one, two in others
         ):
-            says = "One and the same row of numbers is added to each row of the right result, as a bias is."
-            return Found("row-added", cause=f"{says} The right result comes without this row.")
+            return Found("row-added", cause=say.ROW_ADDED)
     return None
 
 
@@ -396,7 +390,7 @@ def _half(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Tr
     if all(compare.same(t.expected, t.got, compare.HALF) for t in wrong):
         precision = {compare.halved(t.got) for t in wrong}
         if precision <= set(compare.HALVES):
-            return Found("wrong-dtype", HALF.format(min(precision)))
+            return Found("wrong-dtype", say.HALF.format(precision=min(precision)))
     return None
 
 
@@ -415,17 +409,17 @@ def _notebook(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown
 def _pattern(exercise: Exercise, trials: list[Trial], wrong: list[Trial], shown: Trial) -> Found | None:
     """A simple relation to the expected result that is the same for all problems that went wrong."""
     results = [t.got for t in trials]
-    found = {observe.relation(t.expected, t.got) for t in wrong}
-    name = (found.pop() or "").partition(" ")[0]
-    if name == "not-finite" and not found:
+    found = {(observe.relation(t.expected, t.got), observe.times(t.expected, t.got)) for t in wrong}
+    name = found.pop()[0] if len(found) == 1 else None
+    if name == "not-finite":
         return Found(name)
     if len(results) > 2 and all(compare.same(results[0], result) for result in results[1:]):
-        says = f"Your function returns the same for all {len(results)} problems that were tried."
+        says = say.THE_SAME_FOR_ALL.format(problems=len(results))
         return Found("fixed-answer", says, "Its arguments have no influence on the result.")
-    if name and not found:
+    if name:
         return Found(name, _seen(exercise, shown) or observe.SAYS[name])
     if trials[0] not in wrong and len(wrong) == len(trials) - 1 > 1:
-        says = f"Your result is right for the first problem, and wrong for the other {len(wrong)}."
+        says = say.RIGHT_FOR_THE_FIRST.format(wrong=len(wrong))
         return Found(
             "fits-one-example",
             says,

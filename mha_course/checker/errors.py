@@ -6,8 +6,32 @@ from itertools import combinations
 from typing import Any
 
 import mha_lab
+from mha_course.checker._sentences import joined
+from mha_course.checker.trace import Fact
 
-_SHAPE = r"shape \(([^)]*)\)"
+IMPORT = "There is no `{name}` in this notebook yet: `from mha_lab import {name}` imports it."
+NO_NAME = "There is no `{name}`. Is it misspelt, or was it never defined?"
+NEAR_NAME = "There is no `{name}`. Did you mean `{near}`?"
+NO_ATTRIBUTE = "`{name}` does not exist there."
+NEAR_ATTRIBUTE = "`{name}` does not exist there. Did you mean `{near}`?"
+PRODUCT = (
+    "A matrix product needs the last axis of the left to be as long as the second to last of the right; here "
+    "they are {left} and {right} long."
+)
+RIGHT_TRANSPOSED = "With the right one transposed (`.mT`) they would fit."
+RIGHT_NOT_TRANSPOSED = "With the right one not transposed (`.mT`) they would fit."
+LEFT_TRANSPOSED = "With the left one transposed (`.mT`) they would fit."
+MORE_AXES = (
+    "The line expects {axes} axes, and the tensor has more. Sizes read from the end, as in `x.shape[-1]`, "
+    "fit any axes in front."
+)
+FEWER_AXES = (
+    "The line expects {axes} axes, and the tensor has fewer. Sizes read from the end, as in `x.shape[-1]`, "
+    "fit any axes in front."
+)
+WHICH_AXIS = "An argument is missing in this call. Which axis does it run over?"
+ARGUMENT_MISSING = "An argument is missing in this call: {names}."
+ARGUMENTS_MISSING = "Some arguments are missing in this call: {names}."
 
 
 class OfAxes(str):
@@ -19,11 +43,7 @@ class OfAxes(str):
 def cause(kind: str, text: str, where: dict[str, Any]) -> str:
     """One or two sentences, or an empty string if no rule fits."""
     line, names = where.get("text", ""), dict(where.get("names", []))
-    ranks = {
-        name: len([n for n in found.group(1).split(",") if n.strip()])
-        for name, what in names.items()
-        if (found := re.fullmatch(_SHAPE, what))
-    }
+    ranks = {name: len(what) for name, what in names.items() if not isinstance(what, str)}
     for pattern, says in RULES:
         if found := re.search(pattern, f"{kind}: {text}", re.DOTALL):
             sentence = says if isinstance(says, str) else says(found, line, ranks, where)
@@ -35,18 +55,13 @@ def cause(kind: str, text: str, where: dict[str, Any]) -> str:
 def _name(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     name = found.group(1)
     if name in mha_lab.__all__:
-        return f"There is no `{name}` in this notebook yet: `from mha_lab import {name}` imports it."
-    near = (
-        f" Did you mean `{where['near']}`?"
-        if where.get("near")
-        else " Is it misspelt, or was it never defined?"
-    )
-    return f"There is no `{name}`.{near}"
+        return IMPORT.format(name=name)
+    return (NEAR_NAME if where.get("near") else NO_NAME).format(name=name, near=where.get("near"))
 
 
 def _attribute(found: re.Match, line: str, ranks: dict, where: dict) -> str:
-    near = f" Did you mean `{where['near']}`?" if where.get("near") else ""
-    return f"`{found.group(1)}` does not exist there.{near}"
+    says = NEAR_ATTRIBUTE if where.get("near") else NO_ATTRIBUTE
+    return says.format(name=found.group(1), near=where.get("near"))
 
 
 def _turned(line: str, ranks: dict) -> str:
@@ -88,13 +103,12 @@ def _sizes(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     )
 
 
-def _lost_axis(part: str, names: dict[str, str]) -> str:
+def _lost_axis(part: str, names: dict[str, Fact]) -> str:
     """``a - b`` where ``b`` has all axes of ``a`` but one."""
     found = re.fullmatch(r"(\w+) *(?:[-+*/&|]|//|\*\*|[<>]=?|\+=|-=|\*=|/=) *(\w+)", part.strip())
-    shapes = {n: re.fullmatch(_SHAPE, names.get(n, "")) for n in (found.groups() if found else ())}
-    if len(shapes) != 2 or not all(shapes.values()):
+    sizes = {n: names.get(n, "") for n in (found.groups() if found else ())}
+    if len(sizes) != 2 or any(isinstance(size, str) for size in sizes.values()):
         return ""
-    sizes = {n: [s for s in m.group(1).replace(" ", "").split(",") if s] for n, m in shapes.items()}
     small, large = sorted(sizes, key=lambda n: len(sizes[n]))
     places = [i for i in range(len(sizes[large])) if sizes[large][:i] + sizes[large][i + 1 :] == sizes[small]]
     if not places:
@@ -107,12 +121,10 @@ def _lost_axis(part: str, names: dict[str, str]) -> str:
     )
 
 
-def _opposite(names: dict[str, str]) -> str:
+def _opposite(names: dict[str, Fact]) -> str:
     """Two matrices with the same sizes in opposite order."""
-    shapes = {
-        n: m.groups() for n, what in names.items() if (m := re.fullmatch(r"shape \((\d+), (\d+)\)", what))
-    }
-    for (one, (a, b)), (other, sizes) in combinations(shapes.items(), 2):
+    matrices = {n: what for n, what in names.items() if not isinstance(what, str) and len(what) == 2}
+    for (one, (a, b)), (other, sizes) in combinations(matrices.items(), 2):
         if a != b and sizes == (b, a):
             return f"`{one}` and `{other}` have the same sizes in opposite order: one of them needs `.mT`."
     return ""
@@ -142,15 +154,12 @@ def _product(found: re.Match, line: str, ranks: dict, where: dict) -> str:
             "`F.linear(x, w)` computes `x @ w.mT`: it transposes its second argument. `x @ w` does not; "
             "`F.linear(x, w.mT)` is the same."
         )
-    says = (
-        "A matrix product needs the last axis of the left to be as long as the second to last of the right; "
-        f"here they are {inner} and {outer} long."
-    )
+    says = PRODUCT.format(left=inner, right=outer)
     turned = re.search(r"\.mT|\.T\b|transpose\(", part.rpartition("@")[2])
     if inner == columns:
-        return f"{says} With the right one {'not ' if turned else ''}transposed (`.mT`) they would fit."
+        return joined(says, RIGHT_NOT_TRANSPOSED if turned else RIGHT_TRANSPOSED)
     if rows == outer:
-        return f"{says} With the left one transposed (`.mT`) they would fit."
+        return joined(says, LEFT_TRANSPOSED)
     return says
 
 
@@ -189,11 +198,8 @@ def _float(found: re.Match, line: str, ranks: dict, where: dict) -> str:
 
 def _unpack(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     if "shape" in line or "size()" in line:
-        more = "more" if found.group(1) == "too many" else "fewer"
-        return OfAxes(
-            f"The line expects {found.group(2)} axes, and the tensor has {more}. "
-            "Sizes read from the end, as in `x.shape[-1]`, fit any axes in front."
-        )
+        says = MORE_AXES if found.group(1) == "too many" else FEWER_AXES
+        return OfAxes(says.format(axes=found.group(2)))
     return "There are more or fewer values on the right than names on the left."
 
 
@@ -201,9 +207,9 @@ def _missing(found: re.Match, line: str, ranks: dict, where: dict) -> str:
     """Python writes the names in single quotation marks, PyTorch in double ones."""
     names = re.findall(r"['\"](\w+)['\"]", found.group(1))
     if names and names[0].startswith(("dim", "axis")):
-        return "An argument is missing in this call. Which axis does it run over?"
-    these = "An argument is" if len(names) == 1 else "Some arguments are"
-    return f"{these} missing in this call: {', '.join(f'`{name}`' for name in names)}."
+        return WHICH_AXIS
+    says = ARGUMENT_MISSING if len(names) == 1 else ARGUMENTS_MISSING
+    return says.format(names=", ".join(f"`{name}`" for name in names))
 
 
 def _few(found: re.Match, line: str, ranks: dict, where: dict) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mha_course.checker import _sentences as say
 from mha_course.exercises._results import (
     TOLERANCE,
     IsNaN,
@@ -25,7 +26,7 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
     """How ``got`` differs from ``expected``, if it can be said simply; else an empty string."""
     pairs = parts(expected, got)
     if pairs is None or got is None:
-        return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
+        return say.RETURNS[_several(expected)].format(got=kind(got), expected=kind(expected))
     if len(pairs) == 1 and not isinstance(expected, tuple):
         return _sentence("result", *pairs[0])
     names = labels or tuple(f"result {i}" for i in range(len(pairs)))
@@ -37,27 +38,26 @@ def seen(expected: Any, got: Any, labels: tuple[str, ...] = ()) -> str:
     found = next(filter(None, sentences), "")
     if right and wrong:
         others = [names[i] for i in sorted(wrong)]
-        return f"Your {_are(right, 'right')}; your {_are(others, 'not')}. {found}".strip()
+        both = say.RIGHT_AND_WRONG[_plural(*right)][_plural(*others)]
+        return say.joined(both.format(right=" and ".join(right), wrong=" and ".join(others)), found)
     return found
 
 
 def _nan(name: str, expected: Any, got: Any) -> str:
     if got is False:
-        return f"There is no {name}."
+        return say.MISSING.format(name=name)
     one, other = as_array(expected), as_array(got)
     if one is None or other is None or one.shape != other.shape or one.any():
         return _sentence(name, expected, got)
-    return f"Your {name} is NaN at {int(other.sum())} of {other.size} places."
+    return say.IS_NAN.format(name=name, places=int(other.sum()), size=other.size)
 
 
-def _are(names: list[str], what: str) -> str:
-    plural = len(names) > 1 or isinstance(names[0], Many)
-    return f"{' and '.join(names)} {'are' if plural else 'is'} {what}"
+def _plural(*names: str) -> bool:
+    return len(names) > 1 or isinstance(names[0], Many)
 
 
-def _wanted(expected: Any) -> str:
-    several = isinstance(expected, tuple) and len(expected) > 1 and shape(expected) is None
-    return kind(expected) + (" are" if several else " is")
+def _several(expected: Any) -> bool:
+    return isinstance(expected, tuple) and len(expected) > 1 and shape(expected) is None
 
 
 def relation(expected: Any, got: Any) -> str | None:
@@ -82,8 +82,8 @@ def relation(expected: Any, got: Any) -> str | None:
         return "all-zero"
     if one.size > 1 and factor(one, other) is not None:
         return "off-by-a-factor"
-    if one.size == 1 and (times := ratio(one, other)):
-        return f"off-by-a-factor {times:.4g}"
+    if one.size == 1 and ratio(one, other):
+        return "off-by-a-factor"
     if one.ndim > 1 and _swapped(one, other):
         return "axes-swapped"
     if one.size > 2 and _reordered(one, other):
@@ -94,6 +94,13 @@ def relation(expected: Any, got: Any) -> str | None:
         if not _sums_to_one(other, -1, also_zero=True):
             return "rows-do-not-sum-to-1"
     return None
+
+
+def times(expected: Any, got: Any) -> str:
+    """By what a single number was multiplied, to four digits; an empty string if that is not simple."""
+    one, other = as_array(expected), as_array(got)
+    single = one is not None and other is not None and one.size == other.size == 1
+    return f"{found:.4g}" if single and (found := ratio(one, other)) else ""
 
 
 def dropped(pairs: Sequence[tuple[Any, Any]]) -> float | None:
@@ -142,41 +149,32 @@ SAYS = {
 }
 
 
-def _sentence(label: str, expected: Any, got: Any) -> str:
-    if isinstance(label, IsThere) and (there := as_array(got)) is not None and not there.any():
-        return f"There is no {label}."
-    name = f"Your {label}"
-    text = _said(name, expected, got)
-    if isinstance(label, Many):
-        for one, many in (("has", "have"), ("is", "are"), ("sums", "sum")):
-            text = text.replace(f"{name} {one} ", f"{name} {many} ", 1)
-    return text
-
-
-def _said(name: str, expected: Any, got: Any) -> str:
-    one, other = as_array(expected), as_array(got)
+def _sentence(name: str, expected: Any, got: Any) -> str:
+    if isinstance(name, IsThere) and (there := as_array(got)) is not None and not there.any():
+        return say.MISSING.format(name=name)
+    one, other, plural = as_array(expected), as_array(got), _plural(name)
     if one is None or other is None:
         if one is other:
             return ""
+        kinds = {"got": kind(got), "expected": kind(expected)}
         if isinstance(got, tuple) and not isinstance(expected, tuple):
-            return f"Your function returns {kind(got)}. One is expected: {kind(expected)}."
-        return f"{name} is {kind(got)}; {_wanted(expected)} expected."
+            return say.RETURNS_SEVERAL.format(**kinds)
+        return say.OTHER_KIND[plural][_several(expected)].format(name=name, **kinds)
     if one.ndim == 0 and isinstance(got, tuple):
-        return f"Your function returns {kind(got)}; {_wanted(expected)} expected."
+        return say.RETURNS[_several(expected)].format(got=kind(got), expected=kind(expected))
     if one.shape != other.shape:
-        text = f"{name} has shape {other.shape}; {one.shape} is expected."
         axes = _turned(one, other)
-        return f"{text} After a further `permute{axes}` it would be right." if axes else text
+        says = say.OTHER_SHAPE_TURNED if axes else say.OTHER_SHAPE
+        return says[plural].format(name=name, got=other.shape, expected=one.shape, axes=axes)
     if (one.dtype == bool) != (other.dtype == bool):
-        wanted, found = ("booleans", "numbers") if one.dtype == bool else ("numbers", "booleans")
-        return f"{name} has {found}; {wanted} are expected."
+        return (say.NO_BOOLEANS if one.dtype == bool else say.NO_NUMBERS)[plural].format(name=name)
     if one.dtype == bool:
         return _masks(name, one, other)
     finite = np.isfinite(other.astype(float)) | ~np.isfinite(one.astype(float))
     if not finite.all():
         nan = int(np.isnan(other.astype(float)).sum())
-        what = f"NaN at {nan}" if nan else f"infinity at {int((~finite).sum())}"
-        return f"{name} has {what} of {other.size} places."
+        says, places = (say.HAS_NAN, nan) if nan else (say.HAS_INFINITY, int((~finite).sum()))
+        return says[plural].format(name=name, places=places, size=other.size)
     return _numbers(name, one, other)
 
 
@@ -184,53 +182,53 @@ def _numbers(name: str, one: np.ndarray, other: np.ndarray) -> str:
     if not apart(one, other).any():
         return ""
     if not other.any():
-        return f"{name} is 0 everywhere." if other.size > 1 else f"{name} is 0."
+        return (say.IS_ZERO_EVERYWHERE if other.size > 1 else say.IS_ZERO)[_plural(name)].format(name=name)
     if one.size > 1 and (times := factor(one, other)) is not None:
-        return f"Every number of {_lower(name)} is {times:.3g} times the expected one."
+        return say.MULTIPLIED.format(name=name, times=times)
     least = 2 if one.dtype.kind in "iu" else 1  # two whole numbers are often shifted alike by chance
     if one.size > least and np.ptp(other.astype(float) - one) < TOLERANCE:
         by = float((other.astype(float) - one).flat[0])
-        return f"Every number of {_lower(name)} is {'larger' if by > 0 else 'smaller'} by {abs(by):.3g}."
+        return (say.LARGER if by > 0 else say.SMALLER).format(name=name, by=abs(by))
     if one.size > 2 and one.ndim == 1 and _reordered(one, other):
-        return f"{name} has the expected numbers, but in the wrong places."
+        return say.REORDERED[_plural(name)].format(name=name)
     if _is_weights(one):
-        if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
-            return f"The columns of {_lower(name)} sum to 1, and the rows do not: {_sums(other)}."
-        if (off := ~np.isclose(one.sum(-1), other.sum(-1), atol=1e-3)).any():
-            if one.ndim == 1:
-                return f"The numbers of {_lower(name)} sum to {_sums(other)}."
-            found, wanted = (_each(array[off]) for array in (other, one))
-            if found and wanted and off.size > 1:
-                verb, they = ("sums", "it") if off.sum() == 1 else ("sum", "they")
-                some = f"{off.sum()} of {off.size} rows of {_lower(name)}"
-                return f"{some} {verb} to {found}; {they} should sum to {wanted}."
-            some = "The" if off.all() else "Some"
-            return f"{some} rows of {_lower(name)} sum to {_sums(other[off])}, and not to {_sums(one[off])}."
-        if _sums_to_one(other, -1):
-            rows = "rows" if one.ndim > 1 else "numbers"
-            return f"The {rows} of {_lower(name)} sum to 1, as they should, but the numbers are wrong."
-        return ""
-    if one.ndim == 1 and _is_weights(one) and not close(one.sum(-1), other.sum(-1)):
-        return f"{name} sums to {_sums(other)}."
+        return _weights(name, one, other)
     if one.ndim > 1 and (axes := _turned(one, other)):
-        return f"{name} would be right after a further `permute{axes}`."
+        return say.TURNED.format(name=name, axes=axes)
     if one.size > 2 and _reordered(one, other):
-        return f"{name} has the expected numbers, but in the wrong places."
-    if one.size == 1:
-        return ""
+        return say.REORDERED[_plural(name)].format(name=name)
     right = int((~apart(one, other)).sum())
-    verb = "is" if right == 1 else "are"
-    return f"{right} of {one.size} numbers of {_lower(name)} {verb} right." if right else ""
+    if one.size == 1 or not right:
+        return ""
+    return say.NUMBERS_RIGHT[right > 1].format(count=right, size=one.size, name=name)
+
+
+def _weights(name: str, one: np.ndarray, other: np.ndarray) -> str:
+    if _sums_to_one(other, -2) and not _sums_to_one(other, -1):
+        return say.COLUMNS_SUM_TO_1.format(name=name, sums=_sums(other))
+    off = ~np.isclose(one.sum(-1), other.sum(-1), atol=1e-3)
+    if off.any():
+        if one.ndim == 1:
+            return say.NUMBERS_SUM_TO.format(name=name, sums=_sums(other))
+        found, wanted = (_each(array[off]) for array in (other, one))
+        if found and wanted and off.size > 1:
+            count = int(off.sum())
+            places = {"count": count, "rows": off.size, "sum": found, "expected": wanted}
+            return say.SOME_ROWS_SUM_TO[count > 1].format(name=name, **places)
+        says = say.ALL_ROWS_DIFFER if off.all() else say.SOME_ROWS_DIFFER
+        return says.format(name=name, sums=_sums(other[off]), expected=_sums(one[off]))
+    if _sums_to_one(other, -1):
+        return (say.ROWS_SUM_TO_1 if one.ndim > 1 else say.NUMBERS_SUM_TO_1).format(name=name)
+    return ""
 
 
 def _masks(name: str, one: np.ndarray, other: np.ndarray) -> str:
+    plural = _plural(name)
     if one.size > 1 and (one != other).all():
-        return f"{name} is True where False is expected, and False where True is expected, at every place."
-    counts = [(int((other & ~one).sum()), "True", "False"), (int((one & ~other).sum()), "False", "True")]
-    says = [
-        f"{found} at {n} place{'s' * (n != 1)} where {wanted} is expected" for n, found, wanted in counts if n
-    ]
-    return f"{name} is {' and '.join(says)}." if says else ""
+        return say.MASK_INVERTED[plural].format(name=name)
+    counts = (say.TRUE_AT, int((other & ~one).sum())), (say.FALSE_AT, int((one & ~other).sum()))
+    places = [says[count > 1].format(count=count) for says, count in counts if count]
+    return say.MASK_WRONG[plural].format(name=name, places=" and ".join(places)) if places else ""
 
 
 def factor(one: np.ndarray, other: np.ndarray) -> float | None:
@@ -314,7 +312,3 @@ def _reordered(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _any(array: np.ndarray) -> bool:
     return bool((np.abs(array.astype(float)) > TOLERANCE).any())
-
-
-def _lower(name: str) -> str:
-    return name[0].lower() + name[1:]

@@ -16,10 +16,31 @@ from mha_course.exercises._results import IsNaN, Plain
 
 MARKS = {"right": "✓", "wrong": "✗", "open": "○"}
 BARS = {"right": "--jp-success-color1, #2e7d32", "wrong": "--jp-error-color1, #d32f2f"}
+BAR = "border-left: 4px solid var({colour}); padding-left: 10px"
 OTHER_BAR = "--jp-border-color1, #808080"
 ENTRY = re.compile(r"[^\s,\[\]()]+")
 MAX_LINE = 3000  # characters of what is said of an answer: an error's text may have 2000
 CODE = "white-space: pre; overflow-x: auto; margin: 6px 0"
+
+POINTS = "{number:g} point", "{number:g} points"  # one, or several
+READ_NEXT = "Next: read {step}"
+SOLVE_NEXT = "Next: {name}. It uses step {step}"
+STEP = '"{section}" in {chapter}.ipynb'
+RIGHT = "{name} is right: {points}."
+NOT_RIGHT = "{name} is not right yet: 0 of {points}."
+NOT_WRITTEN = "{name} is not written yet: 0 of {points}."
+NOT_REPAIRED = "The bug in {name} is still there: 0 of {points}."
+LIKELY_CAUSE = "Likely cause: {cause}"
+UNKNOWN = "This is not the expected result, and it is none of the known mistakes."
+MISTAKE = "The name of this mistake: {name}"
+MORE = "{beginning} ... and {more:,} more characters"
+EXPECTED, GOT = "expected:", "got:"
+EXPECTED_OF, GOT_OF = "expected {name}:", "got {name}:"
+NUMBERED = "result {number}"
+MAYBE_NAN = "{name} (nan?)"
+DIFFERENCE = "first difference at index {index}: expected {expected}, got {got}"
+DIFFERENCE_IN = "first difference in {name} at index {index}: expected {expected}, got {got}"
+TENSOR = "a tensor of shape {shape}"
 
 
 @dataclass(frozen=True)
@@ -39,12 +60,13 @@ class Report:
         return f"{MARKS[self.state]} {self.headline}" if self.state else self.headline
 
     def _next(self, step: str, name: str) -> str:
-        return f"Next: {name}. It uses step {step}" if name else f"Next: read {step}"
+        return (SOLVE_NEXT if name else READ_NEXT).format(name=name, step=step)
 
     def __str__(self) -> str:
         lines = [self._verdict, *self.lines, *(("", *self.example) if self.example else ())]
         if self.section:
-            lines.append(self._next(f'"{self.section}" in {self.chapter}.ipynb', self.following))
+            step = STEP.format(section=self.section, chapter=self.chapter)
+            lines.append(self._next(step, self.following))
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -58,7 +80,7 @@ class Report:
         if self.section:
             step = link(self.section, self.chapter)
             parts.append(f"<div>{self._next(step, html.escape(self.following))}</div>")
-        bar = f"border-left: 4px solid var({BARS.get(self.state, OTHER_BAR)}); padding-left: 10px"
+        bar = BAR.format(colour=BARS.get(self.state, OTHER_BAR))
         style = f' style="{bar}"' if self.state else ""
         return f"<div{style}>{''.join(parts)}</div>"
 
@@ -91,7 +113,7 @@ def present(shown: Any) -> None:
 
 def points(number: int | float) -> str:
     """``1 point``, ``2 points``."""
-    return f"{number:g} point" + ("" if number == 1 else "s")
+    return POINTS[number != 1].format(number=number)
 
 
 class CheckResult(float):
@@ -132,34 +154,32 @@ def show(exercise: Exercise, diagnosis: Diagnosis | None, after: Exercise | None
 
 def make(exercise: Exercise, diagnosis: Diagnosis | None, after: Exercise | None = None) -> Report:
     """The report on one answer; ``diagnosis`` is ``None`` for a stub."""
-    name, none = exercise.name, f"0 of {points(exercise.points)}"
+    places = {"name": exercise.name, "points": points(exercise.points)}
     if diagnosis is None:
-        said = f"The bug in {name} is still there" if exercise.bug else f"{name} is not written yet"
-        return Report(f"{said}: {none}.", state="open")
+        return Report((NOT_REPAIRED if exercise.bug else NOT_WRITTEN).format(**places), state="open")
     if diagnosis.name is None:
         step = {"following": after.name, "section": after.section, "chapter": after.chapter} if after else {}
         remark = (diagnosis.note,) if diagnosis.note else ()
-        return Report(f"{name} is right: {points(exercise.points)}.", remark, state="right", **step)
+        return Report(RIGHT.format(**places), remark, state="right", **step)
     lines = [diagnosis.seen] if diagnosis.seen else []
     if diagnosis.cause:
         cause = diagnosis.cause.strip()
-        lines.append(f"Likely cause: {cause}" if diagnosis.seen else cause)
+        lines.append(LIKELY_CAUSE.format(cause=cause) if diagnosis.seen else cause)
     if diagnosis.note:
         lines.append(diagnosis.note)
     if not lines:
-        lines.append("This is not the expected result, and it is none of the known mistakes.")
+        lines.append(UNKNOWN)
     if diagnosis.name in exercise.mistakes:
-        lines.append(f"The name of this mistake: {diagnosis.name}")
+        lines.append(MISTAKE.format(name=diagnosis.name))
     example = _example(exercise, *diagnosis.example) if diagnosis.example else []
-    headline = f"{name} is not right yet: {none}."
     said, example = (tuple(map(_short, some)) for some in (lines, example))
-    return Report(headline, said, diagnosis.section, exercise.chapter, "wrong", example)
+    return Report(NOT_RIGHT.format(**places), said, diagnosis.section, exercise.chapter, "wrong", example)
 
 
 def _short(line: str) -> str:
     """Whatever an answer has returned, nobody reads more of it."""
     more = len(line) - MAX_LINE
-    return line if more <= 0 else f"{line[:MAX_LINE]} ... and {more:,} more characters"
+    return line if more <= 0 else MORE.format(beginning=line[:MAX_LINE], more=more)
 
 
 def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> list[str]:
@@ -173,7 +193,8 @@ def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> l
                 *lines,
                 *(f"  {name}: {_show(one)}" for name, one in zip(exercise.results, got, strict=True)),
             ]
-        return [*lines, f"  got: {_show(got)}"]
+        words = exercise.shows(got) if exercise.shows else None
+        return [*lines, f"  got: {words or _show(got)}"]
     pairs = compare.parts(expected, got)
     if pairs is None:
         return [*lines, f"  expected: {compare.kind(expected)}", f"  got:      {compare.kind(got)}"]
@@ -181,25 +202,26 @@ def _example(exercise: Exercise, arguments: tuple, expected: Any, got: Any) -> l
     for number, (label, (one, other)) in enumerate(zip(labels, pairs, strict=True)):
         if compare.same(one, other):
             continue
-        label = f"{label} (nan?)" if isinstance(label, IsNaN) else label
-        name = f" {label}" if label else f" result {number}" if len(pairs) > 1 else ""
-        lines += _difference(name, one, other)
+        label = label or (NUMBERED.format(number=number) if len(pairs) > 1 else "")
+        asks = isinstance(label, IsNaN)
+        lines += _difference(MAYBE_NAN.format(name=label) if asks else label, one, other)
     return lines
 
 
 def _difference(name: str, expected: Any, got: Any) -> list[str]:
     if isinstance(expected, Plain) and (array := compare.as_array(got)) is not None:
         got = Plain(str(array.dtype), array)
+    heads = (EXPECTED_OF, GOT_OF) if name else (EXPECTED, GOT)
+    head, below = (says.format(name=name) for says in heads)
     for precision in (3, 6, 9):
         one, other = _show(expected, precision), _show(got, precision)
         if one != other:
             one, other, marks = _aligned(one, other, _apart(expected, got))
-            lines = [f"  expected{name}: {one}", f"  got{name}:{' ' * 6}{other}"]
-            lines += [" " * len(f"  expected{name}: ") + marks] if marks else []
+            wide = len(head)
+            lines = [f"  {head} {one}", f"  {below:{wide}} {other}"]
+            lines += [f"  {'':{wide}} {marks}"] if marks else []
             return [*lines, *_place(name, expected, got)]
-    return _place(name, expected, got) or [
-        f"  expected{name}: {compare.kind(expected)}, got: {compare.kind(got)}"
-    ]
+    return _place(name, expected, got) or [f"  {head} {compare.kind(expected)}, {GOT} {compare.kind(got)}"]
 
 
 def _apart(expected: Any, got: Any) -> np.ndarray | None:
@@ -231,8 +253,8 @@ def _place(name: str, expected: Any, got: Any) -> list[str]:
         f"{array[index]}" if array.dtype == bool else f"{array[index]:.6g}"
         for array in (one, compare.as_array(got))
     ]
-    where = f" in{name}" if name else ""
-    return [f"  first difference{where} at index {index}: expected {shown[0]}, got {shown[1]}"]
+    says = DIFFERENCE_IN if name else DIFFERENCE
+    return [f"  {says.format(name=name, index=index, expected=shown[0], got=shown[1])}"]
 
 
 def _show(value: Any, precision: int = 3) -> str:
@@ -249,7 +271,7 @@ def _show(value: Any, precision: int = 3) -> str:
     else:
         return getattr(value, "__name__", None) or repr(value)
     if array.size > compare.MAX_SHOWN:
-        return f"a tensor of shape {tuple(array.shape)}"
+        return TENSOR.format(shape=tuple(array.shape))
     largest = np.abs(array[np.isfinite(array)]).max(initial=0) if array.dtype.kind == "f" else 0
     if 1e-4 < largest < 0.1:  # small numbers get as many digits
         precision += math.ceil(-math.log10(largest))

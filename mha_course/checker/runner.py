@@ -133,10 +133,16 @@ def _where(said: dict) -> dict[str, Any]:
     return texts | {"line": int(said["line"]), "names": _pairs(said["names"][:8])}
 
 
-def _pairs(said: list) -> tuple[tuple[str, str], ...]:
+def _pairs(said: list) -> tuple[tuple[str, trace.Fact], ...]:
     """Names and what they are; a text that is not a name is dropped."""
-    kept = ((name[: trace.MAX_CHARACTERS], str(what)[: trace.MAX_CHARACTERS]) for name, what in said)
+    kept = ((name[: trace.MAX_CHARACTERS], _fact(what)) for name, what in said)
     return tuple((name, what) for name, what in kept if name.isidentifier())
+
+
+def _fact(said: Any) -> trace.Fact:
+    if isinstance(said, list | tuple):
+        return tuple(int(size) for size in said[: trace.MAX_AXES])
+    return str(said)[: trace.MAX_CHARACTERS]
 
 
 TOO_SLOW, DIED = {"kind": "too slow"}, {"kind": "died"}

@@ -24,6 +24,7 @@ import mha_lab
 from mha_course.exercises._finished import code_of
 
 MAX_CHARACTERS = 200  # characters of one text
+MAX_AXES = 64  # of one tensor
 _NAME = r"(?<![\w.'\"])[A-Za-z_]\w*"
 _INSTALLED = tuple(
     str(place) + os.sep
@@ -38,10 +39,13 @@ _INSTALLED = tuple(
 )
 
 
-def brief(value: Any) -> str:
-    """A tensor as its shape, a number as itself, anything else as its type."""
+Fact = tuple[int, ...] | str
+
+
+def brief(value: Any) -> Fact:
+    """A tensor's shape; of anything else, in words: a number is itself, and others are their type."""
     if isinstance(value, Tensor):
-        return f"shape {tuple(value.shape)}" if value.ndim else f"a tensor of one number, {value.item():.4g}"
+        return tuple(value.shape) if value.ndim else f"a tensor of one number, {value.item():.4g}"
     if value is None or isinstance(value, bool | int | float):
         return repr(value)[:MAX_CHARACTERS]
     if isinstance(value, tuple | list) and len(value) < 9 and all(type(v) in (int, float) for v in value):
@@ -84,12 +88,12 @@ def _step(step: dis.Instruction) -> tuple[str, str] | None:
     return step.opname, "" if jumps else str(step.arg)
 
 
-def reads(answer: Any) -> list[list[str]]:
-    """Tensors and numbers of the notebook that the function uses: ``[[name, what it is], ...]``."""
+def reads(answer: Any) -> list[tuple[str, Fact]]:
+    """Tensors and numbers of the notebook that the function uses: ``[(name, what it is), ...]``."""
     space = getattr(answer, "__globals__", {})
     kinds = Tensor | int | float | tuple | list
     found = {name: brief(space[name]) for name in uses(answer) if isinstance(space.get(name), kinds)}
-    return [[name[:MAX_CHARACTERS], what] for name, what in found.items()][:4]
+    return [(name[:MAX_CHARACTERS], what) for name, what in found.items()][:4]
 
 
 def compares_bits(answer: Any) -> bool:
@@ -108,7 +112,7 @@ def where(error: BaseException, answer: Any) -> dict[str, Any]:
     """The learner's line that raised ``error``; empty if there is none.
 
     ``function``, ``line`` (counted from the function's ``def``), ``text``, ``part`` (the expression that
-    failed), ``names`` (``[[name, what it is], ...]``), ``near`` (a name that looks like a misspelt one).
+    failed), ``names`` (``[(name, what it is), ...]``), ``near`` (a name that looks like a misspelt one).
     """
     own = getattr(code_of(answer), "co_filename", None)
     steps = [s for s in _steps(error.__traceback__) if _is_learners(s[0].f_code.co_filename, own)]
@@ -137,7 +141,7 @@ def where(error: BaseException, answer: Any) -> dict[str, Any]:
         "line": line - _around(steps, code).co_firstlineno + 1,
         "text": source.strip()[:MAX_CHARACTERS],
         "part": part.strip()[:MAX_CHARACTERS],
-        "names": [[name[:MAX_CHARACTERS], what] for name, what in names.items()][:8],
+        "names": [(name[:MAX_CHARACTERS], what) for name, what in names.items()][:8],
         "near": _near(error, known)[:MAX_CHARACTERS],
     }
 

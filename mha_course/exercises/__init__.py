@@ -65,6 +65,7 @@ class Mistake:
     gives the same results as one of them on every problem.
 
     If ``says`` names several causes, ``causes`` has for the words of each the variants that have it alone.
+    ``form`` is the sentence with ``{}`` in the place of these words.
     """
 
     says: str
@@ -72,11 +73,12 @@ class Mistake:
     variants: Sequence[Answer]
     of: tuple[str, ...] = ()  # the two mistakes that this one combines
     causes: Mapping[str, Sequence[Answer]] = field(default_factory=dict)
+    form: str = ""
 
     def told(self, fits: Callable[[Answer], bool]) -> str:
         """What is said of an answer: of several causes, only those with a variant that ``fits`` it."""
         those = [words for words, variants in self.causes.items() if any(map(fits, variants))]
-        return self.says.replace(OR.join(self.causes), OR.join(those)) if those else self.says
+        return self.form.format(OR.join(those)) if those else self.says
 
 
 OR = ", or "
@@ -89,9 +91,9 @@ def pieces(wrong: Sequence[Any] | Mapping[str, Sequence[Any]]) -> list[Any]:
     return [one for some in wrong.values() for one in some] if isinstance(wrong, Mapping) else list(wrong)
 
 
-def either(says: str, section: str, causes: Mapping[str, Sequence[Answer]]) -> Mistake:
+def either(form: str, section: str, causes: Mapping[str, Sequence[Answer]]) -> Mistake:
     """A mistake with one of several causes, which are named in the place of ``{}``."""
-    return Mistake(says.format(OR.join(causes)), section, pieces(causes), causes=causes)
+    return Mistake(form.format(OR.join(causes)), section, pieces(causes), causes=causes, form=form)
 
 
 class Form(NamedTuple):
@@ -188,6 +190,7 @@ class Exercise:
         call: calls an answer; gets the answer and the arguments.
         accepts: for answers that are not unique: ``None`` if the result is right, else the name of a mistake
             and what was seen. Gets the result, as ``plain`` converts it, and the arguments.
+        shows: the words for a result of ``accepts`` in the example, or ``None`` where its numbers are shown.
         explains: gets all problems and all results; the name of a mistake and a cause that fit them
             together, or ``None``.
         bug: for a function to fix, the stub as it is in the chapter; the unchanged stub is not an attempt.
@@ -203,6 +206,7 @@ class Exercise:
     results: tuple[str, ...] = ()
     call: Callable[..., Any] | None = None
     accepts: Callable[..., tuple[str, str] | None] | None = None
+    shows: Callable[[Any], str | None] | None = None
     explains: Callable[[list[tuple], list[Any]], tuple[str, str] | None] | None = None
     bug: Answer | None = None
 

@@ -16,12 +16,29 @@ LEAKS = (  # kind, what it does, a pair of tokens or None for all pairs, what el
     ("all", LATER, None, ""),
     ("all", LATER, None, "wider"),
     ("all", LATER, None, "wider"),
-    ("tiny", f"{LATER}, by less than 0.001", None, "tiny"),
-    ("negative", f"{LATER}, and falls as they grow", None, "negative"),
-    ("norm", f"{LATER}, through a LayerNorm", None, "norm"),
+    ("tiny", "every output but the last depends on the later tokens, by less than 0.001", None, "tiny"),
+    (
+        "negative",
+        "every output but the last depends on the later tokens, and falls as they grow",
+        None,
+        "negative",
+    ),
+    ("norm", "every output but the last depends on the later tokens, through a LayerNorm", None, "norm"),
     ("one-number", "the last number of an output depends on that of later tokens", None, "last number"),
-    ("cancel", f"{LATER}, by amounts that add up to 0", None, "zero sum"),
+    (
+        "cancel",
+        "every output but the last depends on the later tokens, by amounts that add up to 0",
+        None,
+        "zero sum",
+    ),
 )
+
+
+IN_HALF = "in which, for about half of all sentences, {does}"
+UP_TO_ITS_OWN = "that does not leak: output i depends on the tokens up to i"
+ROUNDING = "that does not leak: output i depends on the tokens up to i, and others move it by rounding alone"
+BEFORE_ITS_OWN = "that does not leak: output i depends on the tokens before i"
+OWN_ALONE = "that does not leak: the last output depends on its own token, the others on none"
 
 
 def future(rng):
@@ -40,7 +57,7 @@ def future(rng):
         if pair is not None:
             pairs = torch.zeros(n, n)
             pairs[pair] = 1
-        does = f"in which, for about half of all sentences, {does}"
+        does = IN_HALF.format(does=does)
         for one in _pair(rng, pairs, d_model, special):
             one.pair = number
             found.append((_named(kind, does, one), n, d_model))
@@ -109,13 +126,11 @@ def _clean(n, d_model):
         times = 1.5 + 0.4 * torch.sin(numbers.flip(0).cumsum(0).flip(0) - numbers)
         return mixed * times / times
 
-    clean = "that does not leak: output i depends on the tokens"
-    alone = "that does not leak: the last output depends on its own token, the others on none"
     return [
-        _named("causal", f"{clean} up to i", causal, leaks=False),
-        _named("rounding", f"{clean} up to i, and others move it by rounding alone", rounding, leaks=False),
-        _named("past", f"{clean} before i", past, leaks=False),
-        _named("last-own", alone, last_own, leaks=False),
+        _named("causal", UP_TO_ITS_OWN, causal, leaks=False),
+        _named("rounding", ROUNDING, rounding, leaks=False),
+        _named("past", BEFORE_ITS_OWN, past, leaks=False),
+        _named("last-own", OWN_ALONE, last_own, leaks=False),
     ]
 
 
@@ -130,6 +145,9 @@ def _named(kind, does, attention, *, leaks=True):
     """Adds what the judge knows about it; the copy that an answer gets has none of this."""
     attention.__name__, attention.kind, attention.does, attention.leaks = kind, kind, does, leaks
     return attention
+
+
+MANNERS = TWICE, UNCHANGED, STAY, NORMED = 1, 2, 3, 4  # what may be odd about a test's calls
 
 
 class Watched:
@@ -168,21 +186,21 @@ class Watched:
         self.calls.append(rows)
 
     def manner(self):
-        """What is odd about the calls: ``each call twice``, ``no row changed``, ``changes stay``, or nothing.
+        """What is odd about the calls: each is made ``TWICE``, rows are ``UNCHANGED``, changes ``STAY``.
 
         Only for plain calls: a derivative may be taken twice at the same input.
         """
         if not self.plain or len(self.calls) < 2:
-            return ""
+            return 0
         if self.calls[::2] == self.calls[1::2]:
-            return "each call twice"
+            return TWICE
         if not self.changed and self.inputs < len(self.calls) and self.calls[0] == self.calls[1]:
-            return "no row changed"
+            return UNCHANGED
         last = self.calls[self.start :]  # the calls with the last input
         again = any(one == other for i, one in enumerate(last) for other in last[:i])
         if len(last) > 2 and not again and len(_differ(last[-1], last[0])) > 1 == len(_differ(*last[-2:])):
-            return "changes stay"
-        return ""
+            return STAY
+        return 0
 
     def only_removed(self):
         """Every change was one that a LayerNorm removes."""

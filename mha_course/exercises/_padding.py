@@ -156,6 +156,12 @@ def half(one: tuple[int, int], other: tuple[int, int], turned: bool) -> Callable
     return for_half_of_all_inputs
 
 
+WHERE = (
+    "real tokens see the padding only if the first number of the first real token is negative",
+    "real tokens see the padding only if the first number of the first real token is positive",
+)
+
+
 def _signed(turned: bool) -> Callable:
     def for_one_sign(x, real):
         if (x.detach().tolist()[_real(real)[0]][0] > 0) != turned:
@@ -165,10 +171,7 @@ def _signed(turned: bool) -> Callable:
         return x
 
     for_one_sign.sees = True
-    for_one_sign.says = (
-        "real tokens see the padding only if the first number of the first real token is "
-        f"{'positive' if turned else 'negative'}"
-    )
+    for_one_sign.says = WHERE[turned]
     return for_one_sign
 
 

@@ -10,7 +10,7 @@ COUNTED = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 def flaw(result: Any, num_heads: int) -> tuple[str, str] | None:
     """``None`` for a list of different heads; else the name of a mistake and what was seen."""
-    if getattr(result, "dtype", "") == "a Heads":
+    if compare.is_a(result, "Heads"):
         return "the-picture", "Your function returns the picture itself; a list of heads is expected."
     array = compare.as_array(result)
     seen = f"Your function returns {compare.kind(result)}; a list of heads is expected."

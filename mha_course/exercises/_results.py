@@ -45,7 +45,7 @@ class Outcome:
     value: Any = None
     inputs: Any = None
     where: dict[str, Any] = field(default_factory=dict)
-    reads: tuple[tuple[str, str], ...] = ()
+    reads: tuple[tuple[str, tuple[int, ...] | str], ...] = ()
     code: str = ""
     xor: bool = False
 
@@ -140,6 +140,11 @@ def _plain_list(value: Any) -> Plain:
     if array.dtype.kind in "biuf" and array.nbytes <= MAX_BYTES:
         return Plain(str(array.dtype), array, "a list")
     return Plain(f"a {type(value).__name__}")
+
+
+def is_a(value: Any, name: str) -> bool:
+    """The result was an object of the class of this name, which cannot be read as a tensor."""
+    return isinstance(value, Plain) and value.array is None and value.dtype == f"a {name}"
 
 
 def as_array(value: Any) -> np.ndarray | None:

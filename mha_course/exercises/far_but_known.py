@@ -35,7 +35,7 @@ FARTHEST = max(filter(known, range(PLACES)))
 
 def _form(result):
     """What is wrong with the form of two positions, and what was seen."""
-    if getattr(result, "dtype", "") == "a Positions":
+    if compare.is_a(result, "Positions"):
         return "the-picture", "Your function returns the picture itself; two positions are expected."
     array = compare.as_array(result)
     if array is None or array.dtype == bool or array.shape not in ((), (1,), (2,)):

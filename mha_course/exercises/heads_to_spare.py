@@ -45,7 +45,7 @@ def _right(heads):
 
 def _form(result):
     """What is wrong with the form of a list of heads, and what was seen."""
-    if getattr(result, "dtype", "") == "a LiveModel":
+    if compare.is_a(result, "LiveModel"):
         return "the-picture", "Your function returns the picture itself; a list of heads is expected."
     array = compare.as_array(result)
     if result in ((), []) or (array is not None and array.shape == (0,)):

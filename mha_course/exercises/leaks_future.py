@@ -1,6 +1,5 @@
 """Chapter 04: does an attention function see the future?"""
 
-import re
 from typing import NamedTuple
 
 import torch
@@ -27,36 +26,69 @@ def leaks_future(attention, n, d_model):
 ASKED, ENOUGH = 20, 16  # sentences; if numbers are whole, two may look like one
 
 
-# What a test returned, and how it got there, in words that are printed for `got`.
-WORDS = re.compile(
-    r"a test saying (True|False) after (\d+) calls?(?: with (\d+) sentences?)?"
-    r"(?:, row ([\d,]+) changed)?(?:, row (\d+) changed in (\d+))?"
-    r"(?:, (each call twice|no row changed|changes stay|removed by a LayerNorm))?"
-)
-NORMED = "removed by a LayerNorm"
-MAX_LETTERS = 78  # letters; ``plain`` keeps 80, with the "a " in front
-
-
 class _Read(NamedTuple):
+    """What a test returned, and how it got there."""
+
     said: bool
     calls: int
     inputs: int | None  # None if unknown
-    rows: list[int] | None  # where they were changed, if not in all rows but the first
-    rare: tuple[int, int] | None  # the row that was changed least often, and how often, if that is too few
-    manner: str
+    rows: tuple[int, ...]  # where they were changed, if not in all rows but the first
+    rare: tuple[int, ...]  # the row that was changed least often, and how often, if that is too few
+    manner: int  # one of ``leaks.MANNERS``, or 0
 
     @property
     def few(self):
         """Fewer inputs than required."""
-        return self.inputs is not None and (self.inputs < ENOUGH or self.rare is not None)
+        return self.inputs is not None and (self.inputs < ENOUGH or bool(self.rare))
 
 
-def _many(number, what):
-    return f"{number} {what}" + "s" * (number != 1)
+FORMS = {(bool, int, inputs, tuple, tuple, int) for inputs in (int, type(None))}
+TWICE, UNCHANGED, STAY, NORMED = leaks.MANNERS
+
+# Of two forms, the first is for one, and the second for several.
+TIMES = "{} time", "{} times"
+CALLS = "{} call", "{} calls"
+SENTENCES = "{} sentence", "{} sentences"
+TEST = "a test saying {said} after {calls}"
+TEST_OF_INPUTS = "a test saying {said} after {calls} with {sentences}"
+TESTS = {
+    TWICE: "{test}, each call twice",
+    UNCHANGED: "{test}, no row changed",
+    STAY: "{test}, changes stay",
+    NORMED: "{test}, removed by a LayerNorm",
+}
+TEST_OF_ROWS = "{test}, row {rows} changed"
+TEST_OF_RARE = "{test}, row {row} changed in {times}"
+
+NO_VERDICT = "Your function returns {result}; True or False is expected."
+VERDICT = "Your function returns {said} for an attention function {does}."
+CALLED = "It called this function {times}."
+CALLED_WITH = "It called this function {times}, with {sentences}."
+RIGHT_BUT_NORMED = "False is right here, but every change of a token was one that a LayerNorm removes."
+RIGHT_BUT_FEW = f"False is right here, but at least {ASKED} sentences are required."
+MISSES = "In this run your function misses leaks {kinds}. Is one sentence that shows a leak enough for True?"
+ONE_TOKEN_ONLY = "Only token {row} is changed: a leak may come from any but the first."
+RARELY_CHANGED = (
+    "Not every token is changed in every sentence (of {sentences}, {times} have token {row} changed), but a "
+    "leak may show for only half of all sentences."
+)
+ONE_INPUT = (
+    "Only 1 sentence is tried, but a leak may show for only half of all sentences. Is a loop missing, does "
+    "a `return` end it in its first iteration, or is x always the same?"
+)
+ONE_CALL = (
+    "Your function returns False after {calls}, but a leak may show for only half of all sentences. Is a "
+    "loop missing, does a `return` end it in its first iteration, or is x always the same?"
+)
+FEW_INPUTS = "Only {inputs} sentences are tried, but a leak may show for only half of all sentences."
+
+
+def _many(number, forms):
+    return forms[number != 1].format(number)
 
 
 def _watch(answer, attention, n, d_model):
-    """An object whose class has these words as its name; or the result, if it is neither true nor false."""
+    """A ``_Read`` as a tuple of numbers; or the result, if it is neither true nor false."""
     watched = leaks.Watched(attention)
 
     def given(x):
@@ -67,59 +99,65 @@ def _watch(answer, attention, n, d_model):
     array = compare.as_array(plain(result))
     if array is None or array.size != 1 or array.item() not in (0, 1):
         return result
-    words = f"test saying {bool(array.item())} after {_many(len(watched.calls), 'call')}"
-    words += f" with {_many(watched.inputs, 'sentence')}" if watched.readable else ""
-    rows = sorted(watched.changed)
-    more = ""
+    said, inputs, rows = bool(array.item()), watched.inputs, sorted(watched.changed)
+    read = _Read(said, len(watched.calls), inputs if watched.readable else None, (), (), 0)
     if manner := watched.manner():
-        more = f", {manner}"
+        read = read._replace(manner=manner)
     elif 0 < len(rows) < n - 1:
-        more = f", row {','.join(map(str, rows))} changed"
-    elif rows and not array.item() and watched.inputs >= ENOUGH > min(watched.changed.values()):
+        read = read._replace(rows=tuple(rows))
+    elif rows and not said and inputs >= ENOUGH > min(watched.changed.values()):
         row = min(rows, key=lambda row: watched.changed[row])
-        more = f", row {row} changed in {watched.changed[row]}"
-    elif watched.inputs >= ENOUGH and watched.only_removed():
-        more = f", {NORMED}"
-    return type(words + more if len(words + more) <= MAX_LETTERS else words, (), {})()
+        read = read._replace(rare=(row, watched.changed[row]))
+    elif inputs >= ENOUGH and watched.only_removed():
+        read = read._replace(manner=NORMED)
+    return tuple(read)
 
 
 def _read(result):
-    found = WORDS.fullmatch(getattr(result, "dtype", ""))
-    if not found:
+    """The ``_Read``; ``None`` for anything else that an answer may return."""
+    if not isinstance(result, tuple) or tuple(map(type, result)) not in FORMS:
         return None
-    said, calls, inputs, rows, row, times, manner = found.groups()
-    return _Read(
-        said == "True",
-        int(calls),
-        int(inputs) if inputs else None,
-        [int(place) for place in rows.split(",")] if rows else None,
-        (int(row), int(times)) if row else None,
-        manner or "",
+    read = _Read(*result)
+    places = all(type(place) is int for place in read.rows + read.rare)
+    return read if places and len(read.rare) in (0, 2) and read.manner in (0, *leaks.MANNERS) else None
+
+
+def _shows(result):
+    read = _read(result)
+    if read is None:
+        return None
+    calls, sentences = _many(read.calls, CALLS), _many(read.inputs, SENTENCES)
+    test = (TEST if read.inputs is None else TEST_OF_INPUTS).format(
+        said=read.said, calls=calls, sentences=sentences
     )
+    if read.manner:
+        return TESTS[read.manner].format(test=test)
+    if read.rows:
+        return TEST_OF_ROWS.format(test=test, rows=",".join(map(str, read.rows)))
+    return TEST_OF_RARE.format(test=test, row=read.rare[0], times=read.rare[1]) if read.rare else test
 
 
 def _accepts(result, attention, n, d_model):
     read = _read(result)
     if read is None:
-        return "wrong-dtype", f"Your function returns {compare.kind(result)}; True or False is expected."
+        return "wrong-dtype", NO_VERDICT.format(result=compare.kind(result))
     normed = read.manner == NORMED and not read.said
     if read.said == attention.leaks and not (read.few and not read.said) and not normed:
         return None
-    seen = f"Your function returns {read.said} for an attention function {attention.does}."
+    seen = [VERDICT.format(said=read.said, does=attention.does)]
     if read.calls:
-        seen += f" It called this function {_many(read.calls, 'time')}"
-        seen += "." if read.inputs is None else f", with {_many(read.inputs, 'sentence')}."
+        called = CALLED if read.inputs is None else CALLED_WITH
+        times, sentences = _many(read.calls, TIMES), _many(read.inputs, SENTENCES)
+        seen.append(called.format(times=times, sentences=sentences))
     if read.said == attention.leaks and normed and not read.few:
-        seen += " False is right here, but every change of a token was one that a LayerNorm removes."
-        return SMALL["norm"][0], seen
+        return SMALL["norm"][0], " ".join([*seen, RIGHT_BUT_NORMED])
     if read.said == attention.leaks:
-        return "too-few-inputs", f"{seen} False is right here, but at least {ASKED} sentences are required."
-    return ("false-alarm" if read.said else "misses-a-leak"), seen
+        return "too-few-inputs", " ".join([*seen, RIGHT_BUT_FEW])
+    return ("false-alarm" if read.said else "misses-a-leak"), " ".join(seen)
 
 
 # From all verdicts to the cause
 
-NO_LEAK = "For some functions, your function returns True, because an output depends on"
 CAUSES = {
     "never-calls": "Your function never calls `attention`.",
     "no-copy": "The calls that you compare get the same numbers. `y = x` gives one tensor a second name, "
@@ -130,12 +168,15 @@ CAUSES = {
     "tokens up to i, its own included: compare only the outputs before the changed token.",
     "inverted": "Your function returns True for all attention functions that do not leak, and False for "
     "some that do: are True and False swapped?",
-    "own-token": f"{NO_LEAK} its own token, which is no leak. Only the outputs before the changed token "
-    "j have to stay the same: `[:j]`, or above the diagonal, `triu(1)`.",
-    "earlier-inputs": f"{NO_LEAK} earlier tokens, which is no leak. After a change of token j, the outputs "
-    "before j have to stay the same, not those after it.",
-    "changes-stay": f"{NO_LEAK} earlier tokens, which is no leak. Token 1 is still changed when token 2 is: "
-    "`y = x` makes no copy, but `x.clone()` does.",
+    "own-token": "For some functions, your function returns True, because an output depends on its own "
+    "token, which is no leak. Only the outputs before the changed token j have to stay the same: `[:j]`, or "
+    "above the diagonal, `triu(1)`.",
+    "earlier-inputs": "For some functions, your function returns True, because an output depends on earlier "
+    "tokens, which is no leak. After a change of token j, the outputs before j have to stay the same, not "
+    "those after it.",
+    "changes-stay": "For some functions, your function returns True, because an output depends on earlier "
+    "tokens, which is no leak. Token 1 is still changed when token 2 is: `y = x` makes no copy, but "
+    "`x.clone()` does.",
     "rounding-counts": "For some functions, your function returns True because an earlier output moved by "
     "rounding alone, by less than 0.00001. Do not ask whether the outputs are exactly equal: compare their "
     "difference with a tolerance, such as 0.0001.",
@@ -230,10 +271,10 @@ def _explains(problems, results):
     if not any(read.calls for read in reads):
         found = ["never-calls"]
     elif not any(read.said for read in reads):
-        same = all(read.manner in ("each call twice", "no row changed") for read in reads)
+        same = all(read.manner in (TWICE, UNCHANGED) for read in reads)
         found = ["no-copy" if same else "always-false"]
     elif alarms:
-        stay = any(read.manner == "changes stay" for read in reads)
+        stay = any(read.manner == STAY for read in reads)
         found = [_alarm(alarms, missed, stay), *_few(calm)]
     else:
         found = _misses(calm, missed)
@@ -261,8 +302,7 @@ def _misses(calm, missed):
     rest = frozenset(missed) - set(SMALL)
     if not found and rest and rest not in MISSED:
         kinds = "; ".join(KINDS[kind] for kind in KINDS if kind in missed)
-        enough = "Is one sentence that shows a leak enough for True?"
-        return [("misses-a-leak", f"In this run your function misses leaks {kinds}. {enough}")]
+        return [("misses-a-leak", MISSES.format(kinds=kinds))]
     if any(read.manner == NORMED for _, read in calm):
         missed = missed | {"norm"}  # even if it is found by rounding
     small = [SMALL[kind] for kind in SMALL if kind in missed]
@@ -272,44 +312,34 @@ def _misses(calm, missed):
 def _rows(calm):
     """Where the input was changed, if not in all rows but the first."""
     rows = [read.rows for _, read in calm]
-    if None in rows:
+    if () in rows:
         return None
-    if all(read.rows == [n - 1] for n, read in calm):
+    if all(read.rows == (n - 1,) for n, read in calm):
         return (
             "last-token-only",
             "Only the last token is changed: a leak may come from any token but the first.",
         )
     if len(rows[0]) == 1 and all(row == rows[0] for row in rows):
-        return (
-            "one-token-only",
-            f"Only token {rows[0][0]} is changed: a leak may come from any but the first.",
-        )
-    if all(read.rows == list(range(1, n - 1)) for n, read in calm):
+        return "one-token-only", ONE_TOKEN_ONLY.format(row=rows[0][0])
+    if all(read.rows == tuple(range(1, n - 1)) for n, read in calm):
         return "never-the-last-token", "The last token is never changed: does a loop end too early?"
-    if all(read.rows == list(range(2, n)) for n, read in calm):
+    if all(read.rows == tuple(range(2, n)) for n, read in calm):
         return "never-token-1", f"Token 1 is never changed. {LATE}"
     return None
 
 
 def _few(calm):
     """The cause for a test that tries too few inputs."""
-    half = "a leak may show for only half of all sentences"
     few = [read for _, read in calm if read.few]
     if not few:
         return []
     inputs, calls = min(read.inputs for read in few), max(read.calls for read in few)
     if inputs >= ENOUGH:
         row, times = few[0].rare
-        where = f"of {_many(few[0].inputs, 'sentence')}, {times} have token {row} changed"
-        return [("too-few-inputs", f"Not every token is changed in every sentence ({where}), but {half}.")]
-    cause = f"Only {_many(inputs, 'sentence')} {'is' if inputs == 1 else 'are'} tried, but {half}."
-    if inputs == 1:
-        what = (
-            f"Your function returns False after {_many(calls, 'call')}, but {half}." if calls <= 2 else cause
-        )
-        why = "Is a loop missing, does a `return` end it in its first iteration, or is x always the same?"
-        cause = f"{what} {why}"
-    return [("too-few-inputs", cause)]
+        sentences = _many(few[0].inputs, SENTENCES)
+        return [("too-few-inputs", RARELY_CHANGED.format(sentences=sentences, times=times, row=row))]
+    says = FEW_INPUTS if inputs != 1 else ONE_CALL if calls <= 2 else ONE_INPUT
+    return [("too-few-inputs", says.format(inputs=inputs, calls=_many(calls, CALLS)))]
 
 
 def _with(*size):
@@ -329,6 +359,7 @@ EXERCISE = Exercise(
     call=_watch,
     accepts=_accepts,
     explains=_explains,
+    shows=_shows,
     mistakes={
         "maximum-of-nothing": Mistake(
             "Your function takes the maximum of an empty tensor: there is no output before token 0, and "

@@ -140,15 +140,23 @@ def _forms(shapes, biases, others, widths):
     return "bias-added" if biases else "more-parameters"
 
 
+WEIGHT, NO_WEIGHT = "{part}.weight {shape}", "{part}.weight missing"
+PARAMETERS = (
+    "Made with d_model = {d_model}, d_k = {d_k} and d_v = {d_v}, your module has the parameters {weights}; "
+    "{biases} biases; {others} others."
+)
+
+
 def _accepts(result, d_model, d_k, d_v, x, w_q, w_k, w_v):
     widths = d_model, d_k, d_v
     if isinstance(result, tuple) and len(result) == 3 and getattr(result[0], "array", None) is not None:
         shapes, biases, others = result[0].array.tolist(), *result[1:]
-        told = ", ".join(f"{part}.weight {tuple(each)}" for part, each in zip(PARTS, shapes, strict=True))
-        seen = (
-            f"Made with d_model = {d_model}, d_k = {d_k} and d_v = {d_v}, your module has the "
-            f"parameters {told.replace('(0, 0)', 'missing')}; {biases} biases; {others} others."
-        )
+        told = [
+            (WEIGHT if any(each) else NO_WEIGHT).format(part=part, shape=tuple(each))
+            for part, each in zip(PARTS, shapes, strict=True)
+        ]
+        sizes = {"d_model": d_model, "d_k": d_k, "d_v": d_v}
+        seen = PARAMETERS.format(weights=", ".join(told), biases=biases, others=others, **sizes)
         return _forms(shapes, biases, others, widths), seen
     form = tuple(map(type, result[1:])) if isinstance(result, tuple) and result else None
     if form not in ((), (int,)):

@@ -32,7 +32,7 @@ def _scores():
 def _accepts(result):
     array = compare.as_array(result)
     kind = f"Your function returns {compare.kind(result)}."
-    if getattr(result, "dtype", "") == "a Positions":
+    if compare.is_a(result, "Positions"):
         return "the-picture", "Your function returns the picture itself."
     if array is not None and array.size == 1:
         return "score-returned", kind

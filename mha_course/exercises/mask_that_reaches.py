@@ -19,7 +19,7 @@ def mask_that_reaches():
 
 def _form(result):
     """What is wrong with the form of a mask, and what was seen."""
-    if getattr(result, "dtype", "") == "a Mask":
+    if compare.is_a(result, "Mask"):
         return "the-picture", "Your function returns the picture itself; its mask is expected."
     array = compare.as_array(result)
     if array is None or array.shape != (N, N):

@@ -30,7 +30,7 @@ def _right(query, keys, values):
 
 def _accepts(query, keys, values):
     array = compare.as_array(query)
-    if getattr(query, "dtype", "") == "a KeyPlane":
+    if compare.is_a(query, "KeyPlane"):
         return "the-picture", "Your function returns the picture itself; a query of shape (2,) is expected."
     if told := _queries.flaw(query, *keys.shape):
         sizes = {1: "one-number-only", len(keys): "one-number-for-each-key"}

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from mha_course.exercises import Exercise, Mistake, _packed, deviations
-from mha_course.exercises._results import as_array
+from mha_course.exercises._results import as_array, is_a
 
 LOOKUPS = "2 Two lookups by hand"
 TEXT = ["start", "a", "b", "a", "c", "b", "a"]
@@ -129,7 +129,7 @@ KNOBS = {
 def _explains(problems, results):
     """What else the picture has, and single cells."""
     (result,) = results
-    if getattr(result, "dtype", "") == "a Mask":
+    if is_a(result, "Mask"):
         return "the-picture", "That is the picture itself. Return its mask: `lookup.mask`."
     got, expected = as_array(result), second_lookup_by_hand().numpy()
     if got is None or got.shape != expected.shape:

@@ -91,6 +91,15 @@ def _verdict(result):
     return bool(array.reshape(())) if array is not None and array.dtype == bool and array.size == 1 else None
 
 
+NO_VERDICT = "Your function returns {result}; True or False is expected."
+FALSE_ALARM = "Your test returns True for an attention that does not see the padding: {says}."
+MISSES = "Your test returns False for an attention that sees the padding: {says}."
+AFTER_FEW = "Your test returns False after {inputs} inputs."
+AFTER_ONE = "Your test returns False and the real tokens are the same in all its calls."
+UNDONE = "Your test changes the padding only in a way that a LayerNorm would undo."
+ROWS = "row {}", "rows {}"  # one, or several
+
+
 def _accepts(result, attention, real, d_model, probe=""):
     if probe == "record":
         return None
@@ -99,22 +108,15 @@ def _accepts(result, attention, real, d_model, probe=""):
         result, inputs, removed = result
     verdict = _verdict(result)
     if verdict is None:
-        return "no-verdict", f"Your function returns {compare.kind(result)}; True or False is expected."
+        return "no-verdict", NO_VERDICT.format(result=compare.kind(result))
     if verdict and not attention.sees:
-        return (
-            "false-alarm",
-            f"Your test returns True for an attention that does not see the padding: {attention.says}.",
-        )
+        return "false-alarm", FALSE_ALARM.format(says=attention.says)
     if attention.sees and not verdict:
-        return (
-            "misses-padding",
-            f"Your test returns False for an attention that sees the padding: {attention.says}.",
-        )
+        return "misses-padding", MISSES.format(says=attention.says)
     if inputs < INPUTS:
-        seen = f"after {inputs} inputs" if inputs > 1 else "and the real tokens are the same in all its calls"
-        return "few-inputs", f"Your test returns False {seen}."
+        return "few-inputs", (AFTER_FEW if inputs > 1 else AFTER_ONE).format(inputs=inputs)
     if removed:
-        return NORM, "Your test changes the padding only in a way that a LayerNorm would undo."
+        return NORM, UNDONE
     return None
 
 
@@ -255,7 +257,7 @@ def _explains(problems, results):
     words = record | {
         "place": PLACES.get(record["places"]),
         "missing": "positive" if record["signs"] == 1 else "negative",
-        "rows": f"row{'s' * (len(rows) > 1)} {_and(rows)}",
+        "rows": ROWS[len(rows) > 1].format(_and(rows)),
     }
     return names[0], " And: ".join(CAUSES[name].format(**words) for name in names[:2])
 

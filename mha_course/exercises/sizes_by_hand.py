@@ -28,7 +28,7 @@ def at_the_start():
 def _form(array, result, weights):
     """What is wrong with the form, and what was seen."""
     seen = f"Your function returns {compare.kind(result)}; five sizes, (5,), are expected."
-    if getattr(result, "dtype", "") == "a Flow":
+    if compare.is_a(result, "Flow"):
         return "the-picture", "Your function returns the picture itself; five sizes, (5,), are expected."
     if array is None or array.dtype == bool:
         return "wrong-shape", seen

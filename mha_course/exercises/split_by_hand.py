@@ -36,9 +36,9 @@ def _bare(n, num_heads, d_k):
 def _accepts(result):
     array = compare.as_array(result)
     kind = f"Your function returns {compare.kind(result)}."
-    if getattr(result, "dtype", "") == "a Split":
+    if compare.is_a(result, "Split"):
         return "the-picture", "Your function returns the picture itself."
-    if getattr(result, "dtype", "") == "a Size" or (array is not None and array.shape == (3,)):
+    if compare.is_a(result, "Size") or (array is not None and array.shape == (3,)):
         return "sizes-only", kind
     if array is None or array.ndim not in (2, 3) or array.dtype == bool or not array.size:
         return "wrong-shape", f"{kind} A tensor of shape (num_heads, n, d_k) is expected."

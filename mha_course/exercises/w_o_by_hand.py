@@ -24,7 +24,7 @@ def layers():
 
 
 def _accepts(result, concat, w_o, wanted):
-    if getattr(result, "dtype", "") == "a Flow":
+    if compare.is_a(result, "Flow"):
         return (
             "the-picture",
             "Your function returns the picture itself; a matrix of shape (4, 4) is expected.",

@@ -9,7 +9,7 @@ from mha_course.exercises import find, names
 from mha_course.grading.gradebook import Row
 from mha_course.grading.nbgrader import BECAUSE
 from mha_course.grading.people import shown
-from mha_course.grading.tables import lateness, status, total
+from mha_course.grading.tables import is_graded, lateness, status, total
 
 WIDTH = 100
 # Outcomes that every exercise may have.
@@ -87,7 +87,7 @@ def by_student(rows: Sequence[Row], most: Mapping[str, float]) -> str:
     for name, row, of_each in zip(who, rows, signs_of, strict=True):
         signs = " ".join(f"{sign:>{each}}" for sign in of_each)
         points = f"{total(row):6g}" if row.handed_in and not row.reason else " " * 6
-        about = [] if status(row) == "graded" else [shown(status(row))]
+        about = [] if is_graded(row) and not row.gone and not row.again else [shown(status(row))]
         about += [f"late: {lateness(row)}"] if lateness(row) else []
         lines.append(f"{name:{wide}}  {signs}  {points}  {'; '.join(about)}".rstrip())
     keys = [f"{number:>2} {name}, {points:g}" for number, (name, points) in enumerate(most.items(), 1)]

@@ -79,7 +79,7 @@ def _name(row: Row) -> str:
 
 def _points(row: Row) -> float | None:
     """All points, if nothing is missing."""
-    return total(row) if status(row).startswith("graded") else None
+    return total(row) if is_graded(row) else None
 
 
 def lateness(row: Row) -> str:
@@ -90,6 +90,11 @@ def lateness(row: Row) -> str:
 def total(row: Row) -> float:
     """The points, less what a late submission costs."""
     return max(0.0, row.raw - row.penalty)
+
+
+def is_graded(row: Row) -> bool:
+    """All points of a submission are there."""
+    return row.handed_in and not row.reason and None not in row.points.values()
 
 
 def status(row: Row) -> str:

@@ -17,6 +17,13 @@ from mha_lab.plot._page import ASKED, INK, ROLES, TENSOR, _arrow, _size
 MEANING = ["", "what it asks for", "how it is found", "what it hands over"]
 MEANING += ["how well each key matches", "shares, 1 in each row", "average of the values"]
 
+# The picture in words.
+FLOW = "Attention from left to right. {tensors}"
+GIVEN = "{name} {size}: {numbers}."
+COMPUTED = "{name} {size} = {formula}: {numbers}."
+GIVEN_UNKNOWN = "{name} {size}: no numbers yet."
+UNKNOWN = "{name} {size}, {meaning}: no numbers yet."
+
 
 def attention_flow_data(
     x: Float[Tensor, "n d_model"],
@@ -85,12 +92,13 @@ def attention_flow(
         rows = _written(tensor) if name in known else [["?"] * tensor.shape[1]] * n
         colour, sign = ROLES.get(name, (INK, ""))
         _draw_numbers(ax, lefts[i], tops[i], rows, labels, colour if name in ROLES else None)
+        places = {"name": name, "size": _size(tensor), "formula": how[i], "meaning": MEANING[i]}
         said = f"= {how[i]}" if name in known and how[i] else MEANING[i]
         title = f"{name} {_size(tensor)}\n{said}".strip()
         ax.text(lefts[i], tops[i] - 0.2, f"{sign} {title}".strip(), va="bottom", fontsize=10, color=colour)
         numbers = "; ".join(f"{label} {', '.join(row)}" for label, row in zip(labels, rows, strict=True))
-        shown = numbers if name in known else "no numbers yet"
-        described.append(f"{title.replace(chr(10) + '=', ' =').replace(chr(10), ', ')}: {shown}.")
+        says = (COMPUTED if how[i] else GIVEN) if name in known else UNKNOWN if how[i] else GIVEN_UNKNOWN
+        described.append(says.format(numbers=numbers, **places))
     for start, end in ((0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 6)):
         name, tensor = [*tensors.items()][start]
         right = lefts[start] + tensor.shape[1] + 0.1
@@ -100,7 +108,7 @@ def attention_flow(
         _arrow(ax, (third + 0.5, top + n + 0.1), (third + 0.5, top + n + 1.5))
     ax.set(xlim=(-1.4, width), ylim=(3 * n + 6.4, -2))
     ax.axis("off")
-    ax.set_label("Attention from left to right. " + " ".join(described))
+    ax.set_label(FLOW.format(tensors=" ".join(described)))
     return figure
 
 

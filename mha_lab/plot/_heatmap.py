@@ -23,6 +23,18 @@ MAX_DESCRIBED = 16  # a longer heatmap is described by its first rows
 MAX_FRAMED = 100  # a heatmap with more rows or columns has no lines between its cells
 BAR = 0.8  # inches of a picture's width, for a colour bar
 
+# A heatmap in words; of two forms, the first is for one, and the second for several.
+HEATMAP = "Heatmap of weights, {queries} by {keys}. {rows}."
+HEATMAP_TITLED = "{title}: heatmap of weights, {queries} by {keys}. {rows}."
+HEATMAP_HIDDEN = "{heatmap} {hidden} of {cells} cells hidden."
+QUERIES = "{} query", "{} queries"
+KEYS = "{} key", "{} keys"
+MORE_QUERIES = "{} more queries"
+ROW = "{query}: {weights}"
+ROW_HIDDEN = "{query}: all hidden"
+ROW_NAN = "{query}: NaN"
+ROW_EVEN = "{query}: {weight:.2f} everywhere"
+
 
 @dataclass(frozen=True)
 class HeatmapData:
@@ -79,29 +91,28 @@ def describe(data: HeatmapData, title: str | None = None) -> str:
     'Heatmap of weights, 1 query by 2 keys. dog: a 0.90.'
     """
     n_q, n_k = data.values.shape
-    queries, keys = ("query" if n_q == 1 else "queries"), ("key" if n_k == 1 else "keys")
-    start = f"{title}: heatmap" if title else "Heatmap"
-    rows = [
-        f"{label}: {_describe_row(data.values[i], data.hidden[i], data.key_labels)}"
-        for i, label in enumerate(data.query_labels[:MAX_DESCRIBED])
-    ]
-    more = [f"{n_q - MAX_DESCRIBED} more queries"] if n_q > MAX_DESCRIBED else []
-    hidden = f" {data.hidden.sum()} of {data.hidden.size} cells hidden." if data.hidden.any() else ""
-    return f"{start} of weights, {n_q} {queries} by {n_k} {keys}. {'; '.join(rows + more)}.{hidden}"
+    queries = enumerate(data.query_labels[:MAX_DESCRIBED])
+    rows = [_describe_row(label, data.values[i], data.hidden[i], data.key_labels) for i, label in queries]
+    rows += [MORE_QUERIES.format(n_q - MAX_DESCRIBED)] if n_q > MAX_DESCRIBED else []
+    sizes = {"queries": QUERIES[n_q != 1].format(n_q), "keys": KEYS[n_k != 1].format(n_k)}
+    heatmap = (HEATMAP_TITLED if title else HEATMAP).format(title=title, rows="; ".join(rows), **sizes)
+    if not data.hidden.any():
+        return heatmap
+    return HEATMAP_HIDDEN.format(heatmap=heatmap, hidden=data.hidden.sum(), cells=data.hidden.size)
 
 
-def _describe_row(weights: np.ndarray, hidden: np.ndarray, labels: list[str]) -> str:
+def _describe_row(query: str, weights: np.ndarray, hidden: np.ndarray, labels: list[str]) -> str:
     visible = np.flatnonzero(~hidden)
     if not len(visible):
-        return "all hidden"
+        return ROW_HIDDEN.format(query=query)
     if np.isnan(weights[visible]).any():
-        return "NaN"
+        return ROW_NAN.format(query=query)
     low, high = weights[visible].min(), weights[visible].max()
     if len(visible) > 1 and high - low < 0.005:
-        return f"{high:.2f} everywhere"
+        return ROW_EVEN.format(query=query, weight=high)
     largest = sorted(visible, key=lambda j: -round(float(weights[j]), 2))[:3]  # a tie goes to the first
     told = [j for j in largest if weights[j] >= max(0.15, high / 5)] or largest[:1]
-    return ", ".join(f"{labels[j]} {weights[j]:.2f}" for j in told)
+    return ROW.format(query=query, weights=", ".join(f"{labels[j]} {weights[j]:.2f}" for j in told))
 
 
 def attention_heatmap(

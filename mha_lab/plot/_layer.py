@@ -22,6 +22,11 @@ from mha_lab.plot._page import ASKED, INK, LEARNED, ROLES, TENSOR, _arrow, _size
 
 LEFT, MIDDLE, RIGHT = 1.6, 4.8, 8.0
 
+# The pictures in words.
+STORED = "Map of memory: {n} tokens of {d_model} numbers, a row and a colour for each token."
+SPLIT = "View, then transpose: {heads} heads, each with {d_k} numbers of every token."
+BARE_VIEW = "Bare view: {misplaced} of {cells} cells hold a number that belongs elsewhere."
+
 
 @dataclass(frozen=True)
 class MemoryMap:
@@ -111,12 +116,9 @@ def memory_map(
     rows = [f"row {i}" for i in range(n)]
     _draw_blocks(axes[2], data.wrong, data.token, colours, data.misplaced, [rows] * num_heads)
     axes[2].set_title(f"wrong: the bare view\nshape {shape}")
-    axes[0].set_label(
-        f"Map of memory: {n} tokens of {num_heads * d_k} numbers, a row and a colour for each token."
-    )
-    axes[1].set_label(f"View, then transpose: {num_heads} heads, each with {d_k} numbers of every token.")
-    wrong = f"{data.misplaced.sum()} of {data.misplaced.size} cells hold a number that belongs elsewhere"
-    axes[2].set_label(f"Bare view: {wrong}.")
+    axes[0].set_label(STORED.format(n=n, d_model=num_heads * d_k))
+    axes[1].set_label(SPLIT.format(heads=num_heads, d_k=d_k))
+    axes[2].set_label(BARE_VIEW.format(misplaced=data.misplaced.sum(), cells=data.misplaced.size))
     return axes
 
 

@@ -13,6 +13,15 @@ from mha_lab import _expect as expect
 from mha_lab._texts import literal
 from mha_lab.plot._page import DASHES
 
+# The picture in words.
+LINES = "Lines of {ylabel} against {xlabel}, from {first:g} to {last:g}."
+LINE = "{name}: {points}."
+ENDS = "from {first} to {last}"
+LOWEST = "lowest {height} at {x:g}"
+HIGHEST = "highest {height} at {x:g}"
+CROSSING = "{one} and {other} cross at {x}, at a height of {height}."
+LEVEL = "A dashed line is {name}, {height:.3g}."
+
 
 def crossings(
     x: Sequence[int | float] | Float[Tensor, " n"], one: Float[Tensor, " n"], other: Float[Tensor, " n"]
@@ -81,31 +90,31 @@ def lines(
     legend = ax is None
     ax = plt.subplots(figsize=(6, 3.2), layout="constrained")[1] if legend else ax
     room = 0.02 * (max(map(torch.max, drawn.values())) - min(map(torch.min, drawn.values())))  # to be seen
-    said = [f"Lines of {ylabel} against {xlabel}, from {place[0]:g} to {place[-1]:g}."]
+    said = [LINES.format(ylabel=ylabel, xlabel=xlabel, first=place[0], last=place[-1])]
     for i, (name, line) in enumerate(drawn.items()):
         look = {"marker": markers[i]} if markers else {"linestyle": DASHES[i]}
         ax.plot(place.numpy(), line.numpy(), label=literal(name), **look)
-        said.append(f"{name}: {_way(place, line, room)}.")
+        said.append(LINE.format(name=name, points=", ".join(_way(place, line, room))))
     scale = ax.xaxis.get_transform()  # lines are straight on the paper, also where the axis is logarithmic
     for (one, first), (other, second) in itertools.combinations(drawn.items(), 2):
         for at, height in crossings(torch.as_tensor(scale.transform(place)), first, second):
-            x_there = float(scale.inverted().transform(at))
-            said.append(f"{one} and {other} cross at {_about(x_there)}, at a height of {_about(height)}.")
+            x_there = _about(float(scale.inverted().transform(at)))
+            said.append(CROSSING.format(one=one, other=other, x=x_there, height=_about(height)))
     for name, height in (levels or {}).items():
         ax.axhline(height, color="gray", linestyle="--")
-        said.append(f"A dashed line is {name}, {height:.3g}.")
+        said.append(LEVEL.format(name=name, height=height))
     ax.set(xlabel=literal(xlabel), ylabel=literal(ylabel), label=" ".join(said))
     if legend:
         ax.legend()
     return ax
 
 
-def _way(place: Float[Tensor, " n"], line: Float[Tensor, " n"], room: Float[Tensor, ""]) -> str:
+def _way(place: Float[Tensor, " n"], line: Float[Tensor, " n"], room: Float[Tensor, ""]) -> list[str]:
     """Where a line begins and ends, and its lowest and highest point if these are more than ``room`` away."""
-    told = f"from {_about(line[0])} to {_about(line[-1])}"
-    for word, extreme, i in (("lowest", line.min(), line.argmin()), ("highest", line.max(), line.argmax())):
+    told = [ENDS.format(first=_about(line[0]), last=_about(line[-1]))]
+    for says, extreme, i in ((LOWEST, line.min(), line.argmin()), (HIGHEST, line.max(), line.argmax())):
         if min(abs(extreme - line[0]), abs(extreme - line[-1])) > room:
-            told += f", {word} {_about(extreme)} at {place[i]:g}"
+            told.append(says.format(height=_about(extreme), x=place[i]))
     return told
 
 

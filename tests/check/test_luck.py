@@ -81,3 +81,13 @@ def test_of_two_partners_one_leaks_where_the_other_does_not():
 def test_fewer_inputs_than_are_asked_for_are_counted(inputs):
     test = changing_each(random_inputs(inputs))
     assert {diagnosis_of("leaks_future", test, seed).name for seed in range(4)} == {"too-few-inputs"}
+
+
+def test_what_a_test_did_is_written_in_words_and_no_result_is_taken_for_it():
+    exercise = find("leaks_future")
+    written = "a test saying False after 2 calls with 1 sentence, row 3 changed"
+    assert exercise.shows((False, 2, 1, (3,), (), 0)) == written
+    odd = (False,) * 6, (False, 2, 1, (2.5,), (), 0), (False, 2, 1, (), (3,), 0), (False, 2, 1, (), (), 9)
+    for result in odd:
+        assert exercise.shows(result) is None
+        assert exercise.accepts(result, None, 5, 3)[0] == "wrong-dtype"

@@ -1,4 +1,7 @@
-"""The predicates of ``claims.sentences`` notice a sentence that is not so."""
+"""The predicates of ``claims.sentences`` notice a sentence that is not so; each sentence is written whole."""
+
+import ast
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +11,8 @@ from mha_course.exercises import find
 from mha_course.exercises._results import Plain
 from tests.check.claims.sentences import denied
 
+ROOT = Path(__file__).parents[2]
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 ROWS, SQUARE = Plain("float32", np.ones((2, 3))), Plain("float32", np.eye(2))
 HALF = Plain("float32", np.full((2, 2), 0.5))
 TWO = find("single_head_attention")  # its results are an output and weights
@@ -59,3 +64,63 @@ SAME = "Your function returns the same for all 3 problems that were tried."
 def test_a_sentence_about_all_problems_is_compared_with_a_fresh_draw(sentence, fresh, so):
     diagnosis = Diagnosis("wrong", sentence, example=((), 1, 2))
     assert denied(find("cache_bytes"), diagnosis, lambda: fresh) == ("" if so else f"not so: {sentence}")
+
+
+EXERCISES = "_leaks", "_padding", "leaks_future", "sees_padding"
+TREATED = [
+    *(ROOT / "mha_course" / "checker").glob("*.py"),
+    *(ROOT / "mha_lab" / "plot").glob("*.py"),
+    *(ROOT / "mha_course" / "exercises" / f"{name}.py" for name in EXERCISES),
+]
+
+
+MARKUP = "<", '="'
+
+
+def _says(node):
+    """A text with letters in it, written here or chosen by ``if``, ``or`` or ``*``."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return any(letter.isalpha() for letter in text) and not any(mark in text for mark in MARKUP)
+        case ast.JoinedStr(values=pieces) | ast.BoolOp(values=pieces):
+            return any(map(_says, pieces))
+        case ast.IfExp(body=one, orelse=other) | ast.BinOp(left=one, op=ast.Mult(), right=other):
+            return _says(one) or _says(other)
+    return False
+
+
+def _glued(function):
+    """The lines of a function where a text is put together from pieces of a sentence."""
+    nodes = list(ast.walk(function))
+    pieces = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and _says(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+    def piece(node):
+        return _says(node) or (isinstance(node, ast.Name) and node.id in pieces)
+
+    for node in nodes:
+        match node:
+            case ast.BinOp(left=one, op=ast.Add(), right=other):
+                glued = piece(one) or piece(other)
+            case ast.AugAssign(op=ast.Add(), value=value):
+                glued = piece(value)
+            case ast.FormattedValue(value=value):  # in another text
+                glued = piece(value)
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=" "), attr="join"), args=[among]):
+                glued = any(map(piece, ast.walk(among)))
+            case _:
+                continue
+        if glued:
+            yield node.lineno
+
+
+@pytest.mark.parametrize("path", TREATED, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_no_function_glues_a_sentence_from_pieces(path):
+    """It is whole, at the top of its module or in ``_sentences``, with a name for each thing put in."""
+    functions = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, FUNCTIONS)]
+    assert sorted({line for function in functions for line in _glued(function)}) == []
