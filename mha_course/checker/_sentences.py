@@ -94,7 +94,9 @@ ACCEPTED_NUMBERS = (
     "Your function returns {source}, which is accepted here. In a model, return a tensor: {source} has no "
     "gradient."
 )
-CHANGES_ITS_INPUT = "The result is right, but your function changes its argument `{name}`, which is what you see below."
+CHANGES_ITS_INPUT = (
+    "The result is right, but your function changes its argument `{name}`, which is what you see below."
+)
 
 # Of a line that raised
 

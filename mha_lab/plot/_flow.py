@@ -94,16 +94,15 @@ def attention_flow(
         _draw_numbers(ax, lefts[i], tops[i], rows, labels, colour if name in ROLES else None)
         places = {"name": name, "size": _size(tensor), "formula": how[i], "meaning": MEANING[i]}
         said = f"= {how[i]}" if name in known and how[i] else MEANING[i]
-        title = f"{name} {_size(tensor)}\n{said}".strip()
-        ax.text(lefts[i], tops[i] - 0.2, f"{sign} {title}".strip(), va="bottom", fontsize=10, color=colour)
+        title = f"{sign} {name} {_size(tensor)}\n{said}".strip()
+        ax.text(lefts[i], tops[i] - 0.2, title, va="bottom", fontsize=10, color=colour)
         numbers = "; ".join(f"{label} {', '.join(row)}" for label, row in zip(labels, rows, strict=True))
         says = (COMPUTED if how[i] else GIVEN) if name in known else UNKNOWN if how[i] else GIVEN_UNKNOWN
         described.append(says.format(numbers=numbers, **places))
     for start, end in ((0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 6)):
         name, tensor = [*tensors.items()][start]
-        right = lefts[start] + tensor.shape[1] + 0.1
-        colour, _ = ROLES.get(name, (INK, ""))
-        _arrow(ax, (right, tops[start] + n / 2), (lefts[end] - 1.3, tops[end] + n / 2), colour)
+        begin = lefts[start] + tensor.shape[1] + 0.1, tops[start] + n / 2
+        _arrow(ax, begin, (lefts[end] - 1.3, tops[end] + n / 2), ROLES.get(name, (INK, ""))[0])
     for top in tops[4:6]:
         _arrow(ax, (third + 0.5, top + n + 0.1), (third + 0.5, top + n + 1.5))
     ax.set(xlim=(-1.4, width), ylim=(3 * n + 6.4, -2))

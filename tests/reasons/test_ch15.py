@@ -1,5 +1,7 @@
 """Reasons of chapter 15, each tried with the smallest experiment that could refute it."""
 
+from importlib import import_module
+
 import pytest
 import torch
 
@@ -58,3 +60,35 @@ def test_only_the_fused_function_may_get_no_mask_and_then_is_causal_hides_later_
     assert (masks[0] is None) == (attends == "sdpa")
     layer.is_causal = False
     assert sees_later() == (attends == "sdpa")
+
+
+def test_olmoe_hands_on_a_window_that_its_models_mask_does_not_have():
+    """On a whole text; Mistral's model, with the same sizes, makes a mask with the window."""
+    pytest.importorskip("transformers")
+    from transformers import MistralConfig, MistralModel, OlmoeConfig, OlmoeModel
+
+    sizes = {"hidden_size": 24, "intermediate_size": 8, "num_attention_heads": 3, "num_key_value_heads": 1}
+    ids = {"vocab_size": 19, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    for kind, config, seen in ((OlmoeModel, OlmoeConfig, 11), (MistralModel, MistralConfig, 3)):
+        made = config(
+            **sizes, **ids, sliding_window=3, num_hidden_layers=1, attn_implementation="eager",
+            **({"num_experts": 2, "num_experts_per_tok": 1} if kind is OlmoeModel else {}),
+        )  # fmt: skip
+        model, masks = kind(made), []
+        model.layers[0].self_attn.register_forward_pre_hook(
+            lambda _, __, given, masks=masks: masks.append(given["attention_mask"]), with_kwargs=True
+        )
+        with torch.no_grad():
+            model(torch.randint(1, 19, (2, 11)))
+        assert (masks[0][0, 0, -1] == 0).sum() == seen
+
+
+@pytest.mark.parametrize(("folder", "layout"), [("llama", "halves"), ("cohere", "pairs")])
+def test_two_files_have_functions_of_one_name_that_turn_halves_and_pairs(folder, layout):
+    pytest.importorskip("transformers")
+    file = import_module(f"transformers.models.{folder}.modeling_{folder}")
+    query, key, at = torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8), torch.arange(7)[:, None]
+    angles = at * rotary_frequencies(8, base=100)
+    angles = angles.repeat_interleave(2, dim=-1) if layout == "pairs" else angles.repeat(1, 2)
+    theirs = file.apply_rotary_pos_emb(query, key, angles.cos()[None], angles.sin()[None])
+    torch.testing.assert_close(theirs, Rotary(base=100, layout=layout)(query, key))
