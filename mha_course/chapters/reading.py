@@ -265,14 +265,14 @@ def edited(thing: type | Callable, changes: dict[str, str], **names: Any) -> Any
     return space[thing.__name__]
 
 
-def original_code(name: str) -> str:
+def original_code(name: str, folder: str | None = None) -> str:
     """The code of an attention class in the installed ``transformers``; without it, that of our short form.
 
     Args:
-        name: of a class that ``published.census()`` lists, such as ``"LlamaAttention"``; if several files
-            have that name, of the first.
+        name: of a class that ``published.census()`` lists, such as ``"LlamaAttention"``.
+        folder: that of the census; ``None`` means the first that has a class of this name.
     """
-    folder, file = _place(name)
+    folder, file = _place(name, folder)
     try:
         found = getattr(import_module(f"transformers.models.{folder}.{file}"), name)
     except ImportError:
@@ -323,13 +323,15 @@ def _original(layer: nn.Module, file: ModuleType, config: type) -> nn.Module:
     return getattr(file, type(layer).__name__)(made, layer_idx=0).eval()
 
 
-def _place(name: str) -> tuple[str, str]:
+def _place(name: str, folder: str | None = None) -> tuple[str, str]:
     from mha_course.chapters.published import census
 
     table = census()
     found = table[table["class"] == name]
     if not len(found):
         expect.fail(ValueError, "name", 'a class of published.census(), such as "LlamaAttention"', repr(name))
+    if folder is not None and not len(found := found[found["folder"] == folder]):
+        expect.fail(ValueError, "folder", f"one in which the census has {name}", repr(folder))
     return found["folder"].iloc[0], found["file"].iloc[0]
 
 

@@ -292,6 +292,16 @@ def test_layers_with_and_without_positions_both_run(table):
         assert (row["temperature"], row["layers"]) == (temperature, 4)
 
 
+def test_sizes_of_the_small_models_can_change_the_part_that_is_turned(table):
+    """GPT-J turns 64 of 256 columns by default, and half of a head in the census."""
+    of_installed(table)
+    from transformers import GPTJConfig
+
+    config = GPTJConfig()
+    assert config.rotary_dim / (config.n_embd // config.n_head) == 0.25
+    assert table[table["class"] == "GPTJAttention"]["share"].item() == 0.5
+
+
 def test_twenty_families_are_as_in_the_table(table):
     of_installed(table)
     from bench.census import families

@@ -83,6 +83,8 @@ def test_the_originals_code_is_shown_where_it_is_installed():
         assert f"class {name}(nn.Module):" in text
         assert "past_key_values" in text or "layer_past" in text  # the short form has no cache
     assert "def forward" in original_code("MistralAttention")  # of any class of the census
+    shown = {original_code("Attention", folder) for folder in ("fsmt", "openai")}
+    assert len(shown) == 2  # two files have a class of this name
 
 
 def test_without_transformers_the_short_form_is_shown_and_said_to_be_it(monkeypatch):
@@ -126,6 +128,11 @@ def test_wrong_arguments_get_one_sentence():
         (lambda: code(5), TypeError, "expected a class or a function"),
         (lambda: reading.edited(reading.attend, {"keys": "key"}), ValueError, "texts of the code of attend"),
         (lambda: original_code("Attention of Llama"), ValueError, "a class of published.census"),
+        (
+            lambda: original_code("LlamaAttention", "qwen3"),
+            ValueError,
+            "in which the census has LlamaAttention",
+        ),
         (lambda: given(torch.nn.Linear(2, 3), 5), TypeError, "one of LlamaAttention, Qwen3Attention"),
         (lambda: compared(torch.nn.Linear(2, 3), torch.ones(1, 2, 2)), TypeError, "one of LlamaAttention"),
     )
