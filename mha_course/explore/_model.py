@@ -228,7 +228,7 @@ def model(
             expect.fail(ValueError, "model", f"at most {most} {name}", sizes[name])
     if tokenizer is None:
         expect.fail(TypeError, "tokenizer", "a text for each token", "None")
-    words = texts("tokenizer", getattr(tokenizer, "WORDS", tokenizer), model.vocab_size, titles=True)  # as read
+    words = texts("tokenizer", getattr(tokenizer, "WORDS", tokenizer), model.vocab_size, titles=True)
     if len(set(words)) < len(words):
         expect.fail(ValueError, "tokenizer", "a different text for each token", "a text that is twice there")
     small = rounded(model)
